@@ -444,10 +444,8 @@ def test_pin_and_unpin(site: Site, known_topic: str):
         "pin", topic=known_topic, partitions="0-2, 7", consumer=consumer, reason="has the cache"
     )
     assert pin.state == "success"
-    assert site.discovery.overrides.decisions().pinned() == {
-        known_topic: dict.fromkeys((0, 1, 2, 7), consumer)
-    }
-    entry = site.discovery.overrides.decisions().pins[known_topic, 7]
+    assert site.discovery.overrides.read().pinned() == {known_topic: dict.fromkeys((0, 1, 2, 7), consumer)}
+    entry = site.discovery.overrides.read().pins[known_topic, 7]
     assert (entry.by, entry.why) == ("dag_test", "has the cache")
     assert pin.xcoms["carry_out.return_value"]["partitions"] == "0-2,7"
     assert f"partition(s) 0-2,7 of topic {known_topic} are pinned to consumer {consumer}" in pin.log
@@ -456,7 +454,7 @@ def test_pin_and_unpin(site: Site, known_topic: str):
     assert unpin.state == "success"
     assert unpin.xcoms["carry_out.return_value"]["partitions"] == "0-2"
     assert [event["lever"] for _, event in unpin.events] == ["unpin"]
-    assert site.discovery.overrides.decisions().pinned() == {known_topic: {7: consumer}}
+    assert site.discovery.overrides.read().pinned() == {known_topic: {7: consumer}}
 
 
 def test_exclude_and_include(site: Site, known_topic: str):
@@ -464,13 +462,13 @@ def test_exclude_and_include(site: Site, known_topic: str):
     consumer = f"{site.name}-1"
     exclude = site.command("exclude", topic=known_topic, consumer=consumer, reason="no GPU")
     assert exclude.state == "success"
-    entry = site.discovery.overrides.decisions().exclusions[consumer, known_topic]
+    entry = site.discovery.overrides.read().exclusions[consumer, known_topic]
     assert (entry.by, entry.why) == ("dag_test", "no GPU")
     assert exclude.xcoms["carry_out.return_value"]["consumer"] == consumer
 
     include = site.command("include", topic=known_topic, consumer=consumer, reason="has one now")
     assert include.state == "success"
-    assert not site.discovery.overrides.decisions().exclusions
+    assert not site.discovery.overrides.read().exclusions
     assert f"consumer {consumer} of cluster {site.name} takes topic {known_topic} again" in include.log
 
 
@@ -479,7 +477,7 @@ def test_a_pin_of_what_is_not_there_is_refused(site: Site, known_topic: str):
     refused = site.command("pin", topic=known_topic, partitions="7-8", consumer=f"{site.name}-1")
     assert refused.state == "failed"
     assert "topic 'flights' has no partition(s) 8; it has 0-7" in refused.log
-    assert not site.discovery.overrides.decisions().pins
+    assert not site.discovery.overrides.read().pins
 
 
 def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: Site):
@@ -515,7 +513,7 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: 
     assert site.owners() == ALL_ONE
     assert site.command("assignor", assignor="sticky", options={"no": 1}).state == "failed"
     assert site.command("assignor", assignor="(as in the settings)", options={}).state == "success"
-    assert site.discovery.overrides.decisions().assignor is None
+    assert site.discovery.overrides.read().assignor is None
     assert site.command("rebalance").state == "success"
     asked = site.coordinate()
     assert asked.tasks["advance_state"] == "skipped"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.doctor.airflow import check_pools
-from muster.doctor.findings import Outcome, Part
+from muster.doctor.findings import CheckOutcome, Part
 from tests.support.runs import cluster
 
 pytestmark = pytest.mark.airflow
@@ -18,8 +18,8 @@ def test_pool_that_is_not_there_is_named(
         monkeypatch.setenv(name, value)
     asked = cluster({"airflow": {"coordinator": {"pool": "default_pool"}, "consumers": {"pool": "nightly"}}})
     there, missing = check_pools(Part("airflow"), asked)
-    assert there.outcome is Outcome.OK
-    assert missing.outcome is Outcome.FAILED
+    assert there.outcome is CheckOutcome.OK
+    assert missing.outcome is CheckOutcome.FAILED
     assert "there is no pool 'nightly' in Airflow" in missing.found
     assert "airflow pools set nightly" in missing.step
 

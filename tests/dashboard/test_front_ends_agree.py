@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from muster.cli.main import main
 from muster.cluster.condition import Condition
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.cluster.sources import Sources
 from muster.core.model import Loss
 from muster.core.overrides import ConsumptionPause
@@ -216,7 +216,7 @@ def test_lost_records_show_in_status_and_on_the_page_and_check_does_not_fail(das
 
 def test_front_ends_agree_on_lag(dashboard: Dashboard) -> None:
     """Records that Kafka deleted are no lag any more, and what was never committed counts from the beginning."""
-    dashboard.sources.offsets_now = Offsets(
+    dashboard.sources.offsets_now = TopicOffsets(
         ends={("t", 0): 100, ("t", 1): 50, ("t", 2): 30},
         beginnings={("t", 0): 0, ("t", 1): 20, ("t", 2): 10},
         committed={("t", 0): 90, ("t", 1): None, ("t", 2): 4},
@@ -240,7 +240,9 @@ def test_page_and_metrics_share_what_is_read(dashboard: Dashboard) -> None:
 
 
 def test_partition_that_kafka_does_not_list_is_a_problem_of_the_page_alone(dashboard: Dashboard) -> None:
-    dashboard.sources.offsets_now = Offsets(partitions={"t": frozenset(range(6)), "u": frozenset(range(4))})
+    dashboard.sources.offsets_now = TopicOffsets(
+        partitions={"t": frozenset(range(6)), "u": frozenset(range(4))}
+    )
     (problem,) = dashboard.get("/c")["problems"]
     assert (problem["level"], problem["topic"]) == ("warning", "t")
     assert problem["what"].startswith("Kafka does not list partition(s) 6-7 of topic t")

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from muster.cluster.cache import StateCache
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.cluster.state import ClusterState
 from muster.dashboard.access import Visitor
 from tests.support.runs import Topics, cluster, settle
@@ -74,7 +74,7 @@ def test_consul_in_doubt_leaves_consumers_unknown_and_asks_those_last_known(dash
 
 
 def test_lag_is_taken_from_the_consumers_without_kafka(dashboard: Dashboard) -> None:
-    dashboard.sources.offsets_now = Offsets(ends={("t", 0): 10}, committed={("t", 0): 0})
+    dashboard.sources.offsets_now = TopicOffsets(ends={("t", 0): 10}, committed={("t", 0): 0})
     assert dashboard.get("")["clusters"][0]["lag"] == 10
     for consumer in dashboard.world.consumers.values():
         consumer.rates = {("t", p): 1.5 for p in range(4)}
@@ -98,7 +98,7 @@ def test_no_consumer_answers(dashboard: Dashboard) -> None:
 def test_viewers_share_one_reading_and_kafka_is_read_less_often(dashboard: Dashboard) -> None:
     for path in ("", "/c", "/c/topics", "/c/topics/t", "/c/consumers", "/c/consumers/a"):
         dashboard.get(path, user="viewer")
-    once = dict.fromkeys(("snapshots", "members", "decisions", "poll", "offsets", "history"), 1)
+    once = dict.fromkeys(("snapshots", "members", "overrides", "poll", "offsets", "history"), 1)
     assert dashboard.sources.reads == once
     dashboard.world.now += 3
     dashboard.get("")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.core.model import Consumer, FailingRecord
 from muster.core.overrides import Exclusion, Overrides, Pin, RebalanceRequest
 from tests.support.runs import Topics, run, settle
@@ -41,7 +41,7 @@ def test_a_cluster_at_a_glance(dashboard: Dashboard) -> None:
 def test_lag_is_the_end_less_the_committed_offset_and_all_of_it_where_nothing_is_committed(
     dashboard: Dashboard,
 ) -> None:
-    dashboard.sources.offsets_now = Offsets(
+    dashboard.sources.offsets_now = TopicOffsets(
         ends={("t", 0): 100, ("t", 1): 50},
         committed={("t", 0): 90, ("t", 1): None},
         beginnings={("t", 1): 20},
@@ -54,7 +54,7 @@ def test_lag_is_the_end_less_the_committed_offset_and_all_of_it_where_nothing_is
     owner = matrix["consumers"][matrix["owner"][0]]
     assert dashboard.get(f"/c/consumers/{owner}")["row"]["lag"] >= 10
     # Ten seconds later 40 more have arrived in one partition, and 20 were consumed.
-    dashboard.sources.offsets_now = Offsets(
+    dashboard.sources.offsets_now = TopicOffsets(
         ends={("t", 0): 140, ("t", 1): 50},
         committed={("t", 0): 110, ("t", 1): None},
         beginnings={("t", 1): 20},
@@ -156,7 +156,7 @@ def test_lists_are_filtered_sorted_and_cut(dashboard: Dashboard) -> None:
     assert dashboard.get("/c/topics", search="U")["total"] == 1
     assert dashboard.get("/c/topics", sort="partitions", order="desc")["topics"][0]["topic"] == "t"
     # Unknown lag comes last, whichever way it is sorted.
-    dashboard.sources.offsets_now = Offsets(ends={("u", 0): 5}, committed={("u", 0): 1})
+    dashboard.sources.offsets_now = TopicOffsets(ends={("u", 0): 5}, committed={("u", 0): 1})
     dashboard.look_again()
     for order in ("asc", "desc"):
         lags = [row["lag"] for row in dashboard.get("/c/topics", sort="lag", order=order)["topics"]]

@@ -99,7 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> 
 
 def paused(consul: ConsulSettings, cluster: str) -> str:
     """Name the person who paused the cluster; '' if it is not paused."""
-    standing = ConsulCluster(consul, cluster, f"{cluster}-rights").overrides.decisions().paused
+    standing = ConsulCluster(consul, cluster, f"{cluster}-rights").overrides.read().paused
     return "" if standing is None else standing.by
 
 

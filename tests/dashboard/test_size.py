@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.core.model import (
     Consumer,
     ConsumerDetails,
@@ -93,12 +93,12 @@ class Large(SimulatedSources):
         self.reads["poll"] += 1
         return self.statuses
 
-    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> TopicOffsets:
         self.reads["offsets"] += 1
         assert all(map(reads, NAMES))
         assert len(groups) == TOPICS
         tps = [(topic, partition) for topic in NAMES for partition in range(PARTITIONS)]
-        return Offsets(
+        return TopicOffsets(
             dict.fromkeys(NAMES, frozenset(range(PARTITIONS))),
             ends=dict.fromkeys(tps, 1_234_567_890),
             beginnings=dict.fromkeys(tps, 0),
@@ -149,7 +149,7 @@ def test_the_summary_is_of_everything_and_each_server_is_asked_once(large: Dashb
     assert seen["health"] == "ok"
     rows = large.get("/c/consumers", offset=990, limit=50)
     assert (rows["total"], len(rows["consumers"]), rows["consumers"][0]["running"]) == (CONSUMERS, 10, 100)
-    once = dict.fromkeys(("snapshots", "members", "decisions", "poll", "offsets", "history"), 1)
+    once = dict.fromkeys(("snapshots", "members", "overrides", "poll", "offsets", "history"), 1)
     assert large.sources.reads == once
 
 

@@ -37,9 +37,9 @@ class Pinning:
         return self._dashboard.sources.members()
 
     def isolated(self):  # type: ignore[no-untyped-def]
-        return self._dashboard.sources.decisions().isolated
+        return self._dashboard.sources.overrides().isolated
 
-    def decisions(self) -> Overrides:
+    def read(self) -> Overrides:
         return self._dashboard.world.decided
 
     def pin(self, topic: str, partition: int, consumer: str, by: str, why: str, at: float) -> None:

@@ -21,7 +21,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
 from muster.consumer.query import QuerySupervisor
-from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion, Offsets
+from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion, OffsetsJson
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +72,9 @@ class LightQuery(QuerySupervisor):
         unused = cast("SparkSession", _Registry())
         super().__init__(unused, agent, handler, local_api, trigger_interval, name, **more)
 
+    def _warm_up(self, frame: DataFrame) -> None:
+        """Do nothing: there is no JVM."""
+
     def _run_once(self, beat: Beat) -> str | None:
         token = self._agent.query_started()
         failed = True
@@ -91,7 +94,7 @@ class LightQuery(QuerySupervisor):
         return None
 
     def _go_on(self, agent: httpx.Client, beat: Beat) -> None:
-        start: Offsets = {}
+        start: OffsetsJson = {}
         gone: list[GoneRange] = []
         number = 0
         while not self._stopped.is_set():

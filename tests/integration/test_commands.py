@@ -85,7 +85,7 @@ def test_partitions_are_pinned_and_unpinned(
         f"consumer {one} is not live now; the pin waits for it",
         "unpin takes it back",
     )
-    pins = discovery.overrides.decisions().pins
+    pins = discovery.overrides.read().pins
     assert {key: (pin.consumer, pin.by, pin.why, pin.at) for key, pin in pins.items()} == {
         ("flights", p): (one, "ann", "has the cache", 1700000000.0) for p in (0, 1, 3)
     }
@@ -94,9 +94,9 @@ def test_partitions_are_pinned_and_unpinned(
 
     with refused(rf"partition\(s\) 2 of topic 'flights' .* pinned are: 0-1 to {one}; 3 to {cluster.name}-2"):
         unpin(target, ANN, "flights", parse_partitions("0-3"))
-    assert len(discovery.overrides.decisions().pins) == 3, "nothing was written"
+    assert len(discovery.overrides.read().pins) == 3, "nothing was written"
     unpin(target, ANN, "flights", parse_partitions("0-1,3"))
-    assert discovery.overrides.decisions().pins == {}
+    assert discovery.overrides.read().pins == {}
     with refused("pinned are: none"):
         unpin(target, ANN, "nonsense", frozenset({0}))
 
@@ -111,7 +111,7 @@ def test_a_consumer_is_excluded_and_included(
         == f"consumer {one} of cluster {cluster.name} is excluded from topic flights: no GPU (by bob)"
     )
     assert outcome.lines[1] == "its pins of partition(s) 2 cannot be obeyed meanwhile"
-    entry = discovery.overrides.decisions().exclusions[one, "flights"]
+    entry = discovery.overrides.read().exclusions[one, "flights"]
     assert (entry.by, entry.why, entry.at) == ("bob", "no GPU", 5.0)
     with refused("already by bob: no GPU; include it first"):
         exclude(target, ANN, one, "flights")
@@ -120,9 +120,9 @@ def test_a_consumer_is_excluded_and_included(
     with refused(f"is not excluded from topic 'planned'; excluded are: {one} from flights"):
         include(target, ANN, one, "planned")
     include(target, ANN, one, "flights")
-    assert discovery.overrides.decisions().exclusions == {}
+    assert discovery.overrides.read().exclusions == {}
     exclude(target, ANN, one, "planned")
-    assert discovery.overrides.decisions().excluded() == {one: {"planned"}}, (
+    assert discovery.overrides.read().excluded() == {one: {"planned"}}, (
         "configured, though not in ZooKeeper yet"
     )
 
@@ -142,7 +142,7 @@ def test_consumption_is_paused_and_resumed(
     assert pause_consumption(target, ANN, "", frozenset()).values == {}, (
         "the history has it under every topic"
     )
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert {(each.topic, each.partition) for each in found.consumption} == {
         ("flights", 0),
         ("flights", 1),
@@ -159,7 +159,7 @@ def test_consumption_is_paused_and_resumed(
         resume_consumption(target, ANN, "flights", frozenset({2, 3}))
     resume_consumption(target, ANN, "flights", frozenset({0, 1, 2}))
     resume_consumption(target, ANN, "flights", frozenset())
-    assert discovery.overrides.decisions().consumption == ()
+    assert discovery.overrides.read().consumption == ()
     with refused("paused is that of: none"):
         resume_consumption(target, ANN, "", frozenset())
     with refused("name the topic as well"):
@@ -186,7 +186,7 @@ def test_preview_of_a_pause_needs_no_kafka(
         "together 0 partition(s) are paused, 0 stay paused",
         "coordination is paused by ann: r; this waits until it is resumed",
     )
-    assert discovery.overrides.decisions().consumption == ()
+    assert discovery.overrides.read().consumption == ()
 
 
 def test_names_that_mean_nothing_are_refused_with_what_there_is(
@@ -207,7 +207,7 @@ def test_names_that_mean_nothing_are_refused_with_what_there_is(
         exclude(target, ANN, "nobody", "flights")
     with refused("no consumer 'nobody'"):
         isolate(target, ANN, "nobody")
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert (found.pins, found.exclusions, discovery.overrides.isolated()) == ({}, {}, {})
 
 
@@ -285,7 +285,7 @@ def test_a_consumer_is_drained_and_undrained(
     }
     assert outcome.lines[0] == f"consumer {one} of cluster {cluster.name} is drained: has the cache (by ann)"
     assert outcome.lines[-1].startswith("no other consumer is live that is not drained")
-    entry = discovery.overrides.decisions().drained[one]
+    entry = discovery.overrides.read().drained[one]
     assert (entry.by, entry.why, entry.at) == ("ann", "has the cache", 1700000000.0)
     assert discovery.overrides.isolated() == {}
     with refused("is drained already by ann: has the cache; undrain it first"):
@@ -293,6 +293,6 @@ def test_a_consumer_is_drained_and_undrained(
     with refused("has no consumer 'nobody'"):
         drain(target, ANN, "nobody")
     undrain(target, ANN, one)
-    assert discovery.overrides.decisions().drained == {}
+    assert discovery.overrides.read().drained == {}
     with refused("is not drained; drained are: none"):
         undrain(target, ANN, one)

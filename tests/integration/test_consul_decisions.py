@@ -38,30 +38,30 @@ def put(consul: ConsulSettings, key: str, value: str) -> None:
 
 
 def test_pin_is_read_as_it_was_written(discovery: ConsulCluster) -> None:
-    assert discovery.overrides.decisions().pins == {}
+    assert discovery.overrides.read().pins == {}
     discovery.overrides.pin("t", 3, "one", by="ann", why="has the cache", at=1700000000.25)
     discovery.overrides.pin("t.with-dots", 0, "two", by="ann", why="", at=1.0)
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert found.errors == ()
     assert found.pins["t", 3] == Pin("t", 3, "one", by="ann", at=1700000000.25, why="has the cache")
     assert found.pinned() == {"t": {3: "one"}, "t.with-dots": {0: "two"}}
     discovery.overrides.pin("t", 3, "two", by="bob", why="moved", at=2.0)
-    assert discovery.overrides.decisions().pins["t", 3].consumer == "two", "the later word counts"
+    assert discovery.overrides.read().pins["t", 3].consumer == "two", "the later word counts"
     assert discovery.overrides.unpin("t", 3)
     assert not discovery.overrides.unpin("t", 3)
-    assert discovery.overrides.decisions().pinned() == {"t.with-dots": {0: "two"}}
+    assert discovery.overrides.read().pinned() == {"t.with-dots": {0: "two"}}
 
 
 def test_an_exclusion_there_and_back(discovery: ConsulCluster) -> None:
     assert discovery.overrides.exclude("one", "t", by="ann", why="no GPU", at=5.0)
     assert not discovery.overrides.exclude("one", "t", by="bob", why="other", at=6.0), "the first one stays"
     assert discovery.overrides.exclude("one", "u", by="ann", why="no GPU", at=5.0)
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert found.exclusions["one", "t"] == Exclusion("one", "t", by="ann", at=5.0, why="no GPU")
     assert found.excluded() == {"one": {"t", "u"}}
     assert discovery.overrides.include("one", "t")
     assert not discovery.overrides.include("one", "t")
-    assert discovery.overrides.decisions().excluded() == {"one": {"u"}}
+    assert discovery.overrides.read().excluded() == {"one": {"u"}}
 
 
 def test_decisions_leave_out_other_keys_and_other_clusters(
@@ -73,7 +73,7 @@ def test_decisions_leave_out_other_keys_and_other_clusters(
     put(consul, f"muster/{name}/pinned/", "")
     put(consul, f"muster/{name}/pinned/t/", "")
     put(consul, f"muster/{name}/excluded/one/", "")
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert (found.pins, found.exclusions, found.errors) == ({}, {}, ())
     assert discovery.overrides.isolated().keys() == {"one"}
 
@@ -103,7 +103,7 @@ def test_malformed_key_is_named_and_leaves_the_others(
     discovery.overrides.pin("good", 0, "one", by="ann", why="r", at=1.0)
     discovery.overrides.exclude("two", "good", by="ann", why="r", at=1.0)
     put(consul, f"muster/{name}/{key}", value)
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     [error] = found.errors
     assert error.startswith(f"Consul key muster/{name}/{key}: ")
     assert said in error
@@ -117,7 +117,7 @@ def test_decision_with_missing_details_stands(
 ) -> None:
     put(consul, f"muster/{name}/pinned/t/0", json.dumps({"consumer": "one", "more": True}))
     put(consul, f"muster/{name}/excluded/one/u", "{}")
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert found.errors == ()
     assert found.pins["t", 0] == Pin("t", 0, "one", by="unknown", at=0.0, why="")
     assert found.exclusions["one", "u"].by == "unknown"
@@ -129,7 +129,7 @@ def test_coordination_decisions_survive_a_round_trip(discovery: ConsulCluster) -
     assert not discovery.overrides.pause(by="bob", at=2.0, why="other"), "the first one stays"
     discovery.overrides.ask_for_rebalance(**said)
     discovery.overrides.choose_assignor("load-aware", {"budget": 3}, **said)
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert found.errors == ()
     assert found.paused == Pause(**said)
     assert found.assignor == AssignorChoice(**said, name="load-aware", options={"budget": 3})
@@ -138,16 +138,16 @@ def test_coordination_decisions_survive_a_round_trip(discovery: ConsulCluster) -
     assert first == RebalanceRequest(**said, modified=first.modified)
     discovery.overrides.ask_for_rebalance(by="bob", at=3.0, why="again")
     assert not discovery.overrides.end_rebalance(first), "another request has taken its place"
-    second = discovery.overrides.decisions().rebalance
+    second = discovery.overrides.read().rebalance
     assert second is not None
     assert second.by == "bob"
     assert discovery.overrides.end_rebalance(second)
-    assert discovery.overrides.decisions().rebalance is None
+    assert discovery.overrides.read().rebalance is None
     assert discovery.overrides.resume()
     assert not discovery.overrides.resume()
     assert discovery.overrides.clear_assignor()
     assert not discovery.overrides.clear_assignor()
-    assert discovery.overrides.decisions() == Overrides()
+    assert discovery.overrides.read() == Overrides()
 
 
 def test_epochs_that_are_noted_never_fall(
@@ -162,25 +162,25 @@ def test_epochs_that_are_noted_never_fall(
         )
     wanted = {"t": 40} | {f"u-{epoch}": 1 for epoch in range(40, 0, -5)}
     assert discovery.overrides.epochs() == wanted
-    assert discovery.overrides.decisions().epochs == wanted
+    assert discovery.overrides.read().epochs == wanted
     put(consul, f"muster/{name}/coordination/epochs", '{"t": "rubbish"}')
-    [error] = discovery.overrides.decisions().errors
+    [error] = discovery.overrides.read().errors
     assert "coordination/epochs: holds" in error and "topics to whole numbers" in error
     assert discovery.overrides.epochs() == {}, (
         "then only what consumers report shows that ZooKeeper went back"
     )
     discovery.overrides.note_epochs({"t": 41})
-    assert discovery.overrides.decisions() == Overrides(epochs={"t": 41})
+    assert discovery.overrides.read() == Overrides(epochs={"t": 41})
 
 
 def test_deployment_is_noted_against_what_was_read(
     discovery: ConsulCluster, consul: ConsulSettings, name: str
 ) -> None:
-    assert discovery.overrides.decisions().deployment is None
+    assert discovery.overrides.read().deployment is None
     this, other = (replace(Deployment.of(f"{host}:2181/x", name), at=1_700_000_000.25) for host in "ab")
     assert discovery.overrides.note_deployment(this, None)
     assert not discovery.overrides.note_deployment(other, None), "another one was faster"
-    noted = discovery.overrides.decisions().deployment
+    noted = discovery.overrides.read().deployment
     assert noted == replace(this, modified=noted.modified if noted else 0)
     assert other.clash(noted, this.at + 12).startswith(
         "another deployment coordinates a cluster of this name with the same keys in Consul: ZooKeeper a:2181, "
@@ -189,7 +189,7 @@ def test_deployment_is_noted_against_what_was_read(
     assert discovery.overrides.note_deployment(other, noted)
     assert not discovery.overrides.note_deployment(this, noted)
     put(consul, f"muster/{name}/coordination/deployment", '{"zookeeper": 1}')
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert found.deployment is None
     assert "coordination/deployment: holds" in found.errors[0]
 
@@ -201,7 +201,7 @@ def test_topic_overrides_are_read_as_they_were_written(discovery: ConsulCluster)
         assert discovery.overrides.decide_topic(selector, pattern=pattern, subscribed=True, **said)
         assert not discovery.overrides.decide_topic(selector, pattern=pattern, subscribed=True, **said)
     assert discovery.overrides.decide_topic("t.x", pattern=False, subscribed=False, **said)
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert (found.errors, found.topics_in_doubt) == ((), False)
     assert set(found.subscriptions) == {
         TopicOverride(**said, selector="t.x", pattern=False, subscribed=True),
@@ -212,7 +212,7 @@ def test_topic_overrides_are_read_as_they_were_written(discovery: ConsulCluster)
     assert discovery.overrides.undo_topic("t.x", pattern=False, subscribed=True)
     assert discovery.overrides.undo_topic("t.x", pattern=False, subscribed=False)
     assert not discovery.overrides.undo_topic("t.x", pattern=False, subscribed=False)
-    assert discovery.overrides.decisions() == Overrides()
+    assert discovery.overrides.read() == Overrides()
 
 
 def test_malformed_coordination_decisions_mean_the_status_quo(
@@ -222,7 +222,7 @@ def test_malformed_coordination_decisions_mean_the_status_quo(
     put(consul, f"muster/{name}/coordination/rebalance", "rubbish")
     put(consul, f"muster/{name}/coordination/assignor", '{"name": "range", "options": 3}')
     put(consul, f"muster/{name}/topics/unsubscribed/names/t", "rubbish")
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert found.paused is not None, "a malformed key still pauses"
     assert "holds no JSON object" in found.paused.why
     assert found.rebalance is None
@@ -250,7 +250,7 @@ def test_a_decision_on_topics_that_cannot_be_read_puts_them_in_doubt(
     discovery: ConsulCluster, consul: ConsulSettings, name: str, key: str, value: str, said: str
 ) -> None:
     put(consul, f"muster/{name}/{key}", value)
-    found = discovery.overrides.decisions()
+    found = discovery.overrides.read()
     assert found.topics_in_doubt
     [error] = found.errors
     assert said in error
@@ -290,7 +290,7 @@ def test_an_answer_that_may_leave_keys_out_is_not_believed(name: str) -> None:
     with Pages(lambda _: Page(b"[]", headers=headers)) as pages:
         discovery = ConsulCluster(ConsulSettings(host="127.0.0.1", port=pages.port), name, "s")
         with pytest.raises(ConsulError, match="may not read all of it"):
-            discovery.overrides.decisions()
+            discovery.overrides.read()
 
 
 def test_a_silent_consul_is_given_up_on(name: str) -> None:
@@ -299,6 +299,6 @@ def test_a_silent_consul_is_given_up_on(name: str) -> None:
         discovery = ConsulCluster(ConsulSettings(host="127.0.0.1", port=pages.port, timeout=0.3), name, "s")
         began = time.monotonic()
         with pytest.raises(ConsulError, match="no answer in time"):
-            discovery.overrides.decisions()
+            discovery.overrides.read()
         assert time.monotonic() - began < 5
         silent.set()

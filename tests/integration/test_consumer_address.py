@@ -14,7 +14,7 @@ import pytest
 from devstack.consul import Consul
 from muster.consumer.address import own_address, placed
 from muster.doctor.cluster import check_addresses
-from muster.doctor.findings import Outcome, Part
+from muster.doctor.findings import CheckOutcome, Part
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.integration.registrars import Process
@@ -67,7 +67,7 @@ def test_consumer_registers_the_address_of_its_local_agent(
             eventually(lambda: (there := catalog.members().registered.get("local")) and there.passing)
             [registered] = catalog.members().registered.values()
             check = check_addresses(Part("consumers"), [registered])
-    assert check.outcome is Outcome.FAILED
+    assert check.outcome is CheckOutcome.FAILED
     assert f"local: 127.0.0.1, with an agent at {outside()}" in check.found
     assert "'advertise'" in check.step
 

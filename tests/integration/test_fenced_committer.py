@@ -18,7 +18,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
-from muster.core.ownership import Plan
+from muster.core.ownership import BatchPlan
 from muster.edges.kafka import GroupOffsets
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
@@ -49,7 +49,7 @@ class Consumer:
     def offered(self) -> set[int]:
         return {p for topic in self.agent.offer(self._token).topics.values() for p in topic.partitions}
 
-    def plan(self, topic: str, upto: dict[int, int]) -> Plan:
+    def plan(self, topic: str, upto: dict[int, int]) -> BatchPlan:
         """Plan a batch up to these offsets, of what is offered, and begin it."""
         offer = self.agent.offer(self._token)
         partitions = offer.topics[topic].partitions if topic in offer.topics else frozenset()

@@ -150,7 +150,7 @@ def test_pause_resume_rebalance_and_assignor(site: Site) -> None:
     give(site, "rebalance")
     report = coordinator(cluster, site.store, site.discovery).advance(20)
     assert report.asked == "rebalance asked for by ann: release"
-    assert site.discovery.overrides.decisions().rebalance is None
+    assert site.discovery.overrides.read().rebalance is None
 
     assert give(site, "assignor", "load-aware", "--option", "budget=3")["options"] == {"budget": 3}
     wrong = asked(site, "assignor", "load-aware", "--option", "budge=3", "--reason", "r")

@@ -158,7 +158,7 @@ def test_command_line_acts_on_the_cluster_of_its_token_only(
         assert refused.exit_code == 3, refused.output
         assert "check the connection's token" in refused.stderr or "key:read" in refused.stderr
     assert give("pause", CLUSTER).exit_code == 0
-    standing = airflow.overrides.decisions().paused
+    standing = airflow.overrides.read().paused
     assert standing is not None and standing.by == "ann"
     assert give("resume", CLUSTER).exit_code == 0
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devstack.certificates import Authority
 from devstack.secured import SecureKafka
 from muster.doctor import kafka as doctor
-from muster.doctor.findings import Outcome, Part
+from muster.doctor.findings import CheckOutcome, Part
 from muster.edges.dead_letters import DeadLetterTopic, RecordReader, letter
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
@@ -103,12 +103,12 @@ def test_doctor_says_so_where_the_user_may_not_describe_the_group(of) -> None:
     text = {"consul_service": CLUSTER, "group_id": GROUP, "topics": [TOPIC], "consumers": {"handler": "a.b"}}
     cluster = ClusterSettings.model_validate({"name": CLUSTER, **text})
     (_, members) = doctor.check_kafka(Part("kafka"), of(STRANGER), cluster, doctor.GROUP)
-    assert members.outcome is Outcome.WARNING
+    assert members.outcome is CheckOutcome.WARNING
     assert members.found.startswith("whether the group has members is unknown: ")
     assert "Describe on the topics and the group" in members.step
     (_, members) = doctor.check_kafka(Part("kafka"), of(CONSUMER), cluster, doctor.GROUP)
     assert members.name == "members"
-    assert members.outcome is Outcome.OK
+    assert members.outcome is CheckOutcome.OK
 
 
 def transact(settings: KafkaSettings, transactional_id: str) -> None:

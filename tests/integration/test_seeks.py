@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from muster.commands.audit import carry_out, foreseen
-from muster.commands.command import Actor, CommandError, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.coordinator.coordinator import Coordinator, open_coordinator
@@ -110,7 +110,7 @@ class SeekedTopic:
     def coordinator(self) -> AbstractContextManager[Coordinator]:
         return open_coordinator(self.cluster, self.zookeeper, self.consul, self.kafka)
 
-    def seek(self, to: str, partitions: str = "") -> Outcome:
+    def seek(self, to: str, partitions: str = "") -> CommandOutcome:
         given = {"to": to, "topic": self.topic, "partitions": partitions}
         return carry_out(COMMANDS["seek"], self.target, ANN, given, "test")
 
@@ -121,7 +121,7 @@ class SeekedTopic:
         }
 
     def asked_for(self) -> dict[int, int]:
-        return {p: each.offset for (_, p), each in self.discovery.overrides.decisions().seeks.items()}
+        return {p: each.offset for (_, p), each in self.discovery.overrides.read().seeks.items()}
 
     def stable(self, owner: str) -> None:
         """All partitions have this owner, and the topic is Stable."""
@@ -178,13 +178,13 @@ def test_seek_of_a_whole_cluster_is_carried_out_in_all_partitions_of_all_its_top
     assert outcome.lines[0].startswith(f"all topics of cluster {world.cluster.name} is to go on at -40")
     wanted = dict.fromkeys(((world.topic, p) for p in range(PARTITIONS)), 20)
     wanted |= dict.fromkeys(((other, p) for p in range(PARTITIONS)), 0)
-    asked = {tp: each.offset for tp, each in world.discovery.overrides.decisions().seeks.items()}
+    asked = {tp: each.offset for tp, each in world.discovery.overrides.read().seeks.items()}
     assert asked == wanted
     with world.coordinator() as one:
         one.advance(20)
     found = world.group.positions(wanted)
     assert {tp: at.offset for tp, at in found.items() if at is not None} == wanted
-    assert not world.discovery.overrides.decisions().seeks
+    assert not world.discovery.overrides.read().seeks
 
 
 def test_cancelled_seek_of_a_whole_cluster_is_taken_back_in_all_its_topics(world: SeekedTopic) -> None:
@@ -192,7 +192,7 @@ def test_cancelled_seek_of_a_whole_cluster_is_taken_back_in_all_its_topics(world
     carry_out(COMMANDS["seek"], world.target, ANN, {"to": "earliest", "topic": "", "partitions": ""}, "test")
     outcome = carry_out(COMMANDS["cancel-seek"], world.target, ANN, {"topic": "", "partitions": ""}, "test")
     assert outcome.lines[0].startswith("6 seek(s) of ")
-    assert not world.discovery.overrides.decisions().seeks
+    assert not world.discovery.overrides.read().seeks
 
 
 def test_seek_of_an_owner_that_is_gone_is_carried_out_by_the_coordinator_and_recorded(
@@ -336,7 +336,7 @@ def test_previews_of_pause_and_resumption_count_what_waits_and_name_what_stays_p
     world: SeekedTopic,
 ) -> None:
     def paused() -> list[int | None]:
-        return [each.partition for each in world.discovery.overrides.decisions().consumption]
+        return [each.partition for each in world.discovery.overrides.read().consumption]
 
     given = {"topic": world.topic, "partitions": "1"}
     carry_out(COMMANDS["pause-consumption"], world.target, ANN, given, "test")

@@ -22,7 +22,7 @@ from muster.consumer.committer import Committer
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.offsets import parse_offsets
 from muster.consumer.source.planner import Planner
-from muster.consumer.source.protocol import Offsets
+from muster.consumer.source.protocol import OffsetsJson
 from muster.core.model import TopicAssignment
 from muster.core.parking import Answer
 from muster.core.positions import Committed
@@ -72,7 +72,7 @@ class Consumer:
         self.committer = Committer(self.agent, cluster.kafka, of, fencing)
         self.zxid = 0
         self.read: list[tuple[str, int, int]] = []
-        self.stands: Offsets = {}
+        self.stands: OffsetsJson = {}
         self.failures = 0
         self.token = self.agent.query_started()
         self.planner = Planner(self.agent, self.token, cluster.kafka, Bounds(100_000))

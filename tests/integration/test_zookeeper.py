@@ -17,7 +17,7 @@ from devstack.zookeeper import ZooKeeper
 from muster.core.history import Transitions
 from muster.core.model import State, TopicAssignment, TopicSnapshot, TopicState, Transition
 from muster.core.wire import WireError, assignment_path, assignments_path, state_path
-from muster.doctor.findings import Outcome, Part
+from muster.doctor.findings import CheckOutcome, Part
 from muster.doctor.zookeeper import check_zookeeper
 from muster.edges import zookeeper_transitions
 from muster.edges.zookeeper import (
@@ -543,7 +543,7 @@ def test_path_of_the_connection_that_is_not_there_is_named_and_not_created(
     ):
         pass
     checks = {check.name: check for check in check_zookeeper(Part("zookeeper"), settings, cluster, True)}
-    assert checks["reachable"].outcome is Outcome.FAILED
+    assert checks["reachable"].outcome is CheckOutcome.FAILED
     assert f"there is no path {path}" in checks["reachable"].found
     assert raw.exists(path) is None
     raw.create(path)

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from muster.cluster.cache import StateCache
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.cluster.latest import Latest
-from muster.cluster.reading import LateError, Reading, Source
+from muster.cluster.reading import LateError, Reading, SourceReading
 from muster.cluster.state import ClusterState
 from muster.core.model import State
 from muster.edges.consul import ConsulError
@@ -31,15 +31,15 @@ from tests.support.scraped import CLUSTER, NOW, OFFSETS, doubted, live, topic
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-AWAY: Source[Any] = Source(error=ConsulError("away"), seconds=4.0)
+AWAY: SourceReading[Any] = SourceReading(error=ConsulError("away"), seconds=4.0)
 
 
 def samples(partitions: bool = True, **places: object) -> Samples:
     read: dict[str, Any] = {
-        place: value if isinstance(value, Source) else Source(value, NOW, seconds=0.1)
+        place: value if isinstance(value, SourceReading) else SourceReading(value, NOW, seconds=0.1)
         for place, value in places.items()
     }
-    runs = read.pop("airflow", Source())
+    runs = read.pop("airflow", SourceReading())
     scraped = Scraped(ClusterState(CLUSTER, Reading(**read), NOW), runs)
     families = exposition({"c": scraped}, 0, partitions)
     found: Samples = {}
@@ -136,7 +136,7 @@ def test_lag_is_shown_of_every_partition_by_any_consumer() -> None:
 
 
 def test_lag_has_the_group_of_its_topic_as_label() -> None:
-    offsets = Offsets(
+    offsets = TopicOffsets(
         partitions={"t": frozenset({0}), "u": frozenset({0})},
         ends={("t", 0): 100, ("u", 0): 50},
         committed={("t", 0): 90, ("u", 0): 45},
@@ -158,7 +158,7 @@ def test_sums_alone_are_shown_without_partitions() -> None:
 
 
 def test_offsets_that_are_not_known_are_left_out() -> None:
-    partly = Offsets(
+    partly = TopicOffsets(
         partitions={"t": frozenset({0, 1})},
         ends={("t", 0): 100, ("t", 1): 7},
         committed={("t", 0): 90},
@@ -185,7 +185,7 @@ def test_a_dag_that_airflow_has_not_seen_has_no_metrics() -> None:
 
 def test_targets_are_all_that_are_registered() -> None:
     consumers = live("c-1", registered=("c-2",))
-    state = ClusterState(CLUSTER, Reading(consul=Source(consumers, NOW)), NOW)
+    state = ClusterState(CLUSTER, Reading(consul=SourceReading(consumers, NOW)), NOW)
     assert targets({"c": state}) == [
         {"targets": ["h-c-1:80"], "labels": {"cluster_name": "c", "consumer_id": "c-1"}},
         {"targets": ["h-c-2:80"], "labels": {"cluster_name": "c", "consumer_id": "c-2"}},
@@ -193,8 +193,8 @@ def test_targets_are_all_that_are_registered() -> None:
     assert {group["labels"].get("__scheme__") for group in targets({"c": state}, ["c"])} == {"https"}
 
 
-@pytest.mark.parametrize("read", [AWAY, Source(doubted("not confirmed"), NOW)])
-def test_targets_that_are_not_known_are_an_error_and_no_empty_list(read: Source[Any]) -> None:
+@pytest.mark.parametrize("read", [AWAY, SourceReading(doubted("not confirmed"), NOW)])
+def test_targets_that_are_not_known_are_an_error_and_no_empty_list(read: SourceReading[Any]) -> None:
     with pytest.raises(TargetsUnknownError, match=r"cluster c, Consul service s: (away|not confirmed)"):
         targets({"c": ClusterState(CLUSTER, Reading(consul=read), NOW)})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.core import Metric
 
-from muster.cluster.reading import Reading, Source
+from muster.cluster.reading import Reading, SourceReading
 from muster.cluster.state import ClusterState
 from muster.consumer.agent import Agent
 from muster.consumer.metrics import ConsumerMetrics
@@ -31,9 +31,11 @@ def exported(families: list[Metric]) -> dict[str, Described]:
 
 def test_the_metrics_of_clusters() -> None:
     topics = {**topic({0: "c-1"}, State.CLOSING), "u": WireError("rubbish")}
-    reading = Reading(Source(topics, 1.0), Source(live("c-1"), 1.0), kafka=Source(OFFSETS, 1.0))
+    reading = Reading(
+        SourceReading(topics, 1.0), SourceReading(live("c-1"), 1.0), kafka=SourceReading(OFFSETS, 1.0)
+    )
     state = ClusterState(CLUSTER, reading, 1_000_000.0)
-    families = list(exposition({"c": Scraped(state, Source(Runs(False, 1.0), 1.0))}, 0))
+    families = list(exposition({"c": Scraped(state, SourceReading(Runs(False, 1.0), 1.0))}, 0))
     assert exported(families) == described("Clusters")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster.core.model import TopicAssignment
-from muster.core.ownership import Due, Offer, Ownership, Plan, PlanRefusedError, Source
+from muster.core.ownership import BatchPlan, Due, Offer, Ownership, PlanRefusedError, Source
 
 ME = "me"
 TOPICS = ("a", "b")
@@ -35,7 +35,7 @@ class Model(RuleBasedStateMachine):
         self.offer: Offer | None = None
         self.start: dict[str, dict[int, tuple[int, int]]] = {}
         self.start_sources: dict[str, Source] = {}
-        self.batch: Plan | None = None
+        self.batch: BatchPlan | None = None
         self.commit: tuple[Source, dict[tuple[str, int], Due]] | None = None
         self.read_up_to: dict[str, int] = {}
 

@@ -18,7 +18,7 @@ from muster.consumer.http_server import HttpServer
 from muster.consumer.local_api import make_local_api
 from muster.consumer.source.batch_size import Bounds
 from muster.core.model import TopicAssignment
-from muster.core.ownership import Plan
+from muster.core.ownership import BatchPlan
 from muster.settings.connections import KafkaSettings
 
 
@@ -89,7 +89,7 @@ class Query:
     """`batches` holds the plan and the rows of each batch that held any, `empty` the rows of those that count for
     nothing."""
 
-    batches: list[tuple[Plan, list[Row]]] = field(default_factory=list)
+    batches: list[tuple[BatchPlan, list[Row]]] = field(default_factory=list)
     empty: list[list[Row]] = field(default_factory=list)
     query: StreamingQuery | None = None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from muster.sinks.batch import Range
+from muster.core.model import OffsetRange
 from muster.sinks.partition_folder import PartitionFolder, incoming_file
 from muster.sinks.pending_files import Due, PendingFolder, Piece, pending_place
 
@@ -31,11 +31,11 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.folder = PartitionFolder(path, SUFFIX)
 
-    def write(self, held: Range) -> None:
+    def write(self, held: OffsetRange) -> None:
         for piece in self.folder.missing(held):
             self._place(piece)
 
-    def _place(self, piece: Range) -> None:
+    def _place(self, piece: OffsetRange) -> None:
         file = incoming_file(self.folder.path)
         file.write_text("".join(f"{n}\n" for n in range(*piece)))
         while not self.folder.publish(piece, file):
@@ -53,7 +53,7 @@ class JoiningWriter:
     def __init__(self, root: Path) -> None:
         self.folder = PendingFolder(pending_place(root, published(root)), published(root), SUFFIX, join_lines)
 
-    def write(self, held: Range, due: Due = BY_SIZE) -> None:
+    def write(self, held: OffsetRange, due: Due = BY_SIZE) -> None:
         for piece in self.folder.missing(held):
             file = None
             if rows := [n for n in range(*piece) if has_row(n)]:
@@ -116,7 +116,7 @@ def files(path: Path, suffix: str = SUFFIX) -> set[Path]:
         return set()
 
 
-def once(*ranges: Range) -> dict[int, int]:
+def once(*ranges: OffsetRange) -> dict[int, int]:
     return {n: 1 for held in ranges for n in range(*held)}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import strategies as st
 
-from muster.sinks.batch import Range
+from muster.core.model import OffsetRange
 from tests.support.partition_files import (
     AT_ONCE,
     BY_SIZE,
@@ -40,7 +40,7 @@ class Batch:
     """
 
     writer: int
-    held: Range
+    held: OffsetRange
     stops: int
     dies: bool
     new_process: bool
@@ -56,7 +56,7 @@ def batches(most_steps: int) -> st.SearchStrategy[Batch]:
 
 
 class AnyWriter(Protocol):
-    def write(self, held: Range) -> None: ...
+    def write(self, held: OffsetRange) -> None: ...
 
 
 class Play:
@@ -172,7 +172,7 @@ class Reader:
         assert max(found.values(), default=1) == 1, "no reader sees anything twice"
         return found
 
-    def all_is_published(self, held: Range) -> None:
+    def all_is_published(self, held: OffsetRange) -> None:
         assert read(published(self._root), has_row) == {n: 1 for n in once(held) if has_row(n)}
         assert not pending(self._root)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.cluster.reading import InConsul
 from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
 from muster.core.overrides import IsolationEntry, Overrides
@@ -52,7 +52,7 @@ def doubted(why: str) -> InConsul:
     return InConsul(Members(None, {}, why))
 
 
-OFFSETS = Offsets(
+OFFSETS = TopicOffsets(
     partitions={"t": frozenset({0, 1, 2})},
     ends={("t", 0): 100, ("t", 1): 50, ("t", 2): 30},
     beginnings={("t", 0): 0, ("t", 1): 20, ("t", 2): 10},

@@ -319,7 +319,7 @@ class SimulatedCluster:
         )
         return Members(membership, {})
 
-    def decisions(self) -> Overrides:
+    def read(self) -> Overrides:
         return self.decided
 
     def end_rebalance(self, request: RebalanceRequest) -> bool:

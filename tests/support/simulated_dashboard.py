@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import Header, HTTPException
 from fastapi.testclient import TestClient
 
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
 from muster.core.overrides import IsolationEntry, Overrides
@@ -66,12 +66,12 @@ class SimulatedSources(StandIns):
         }
         return replace(found, registered=registered)
 
-    def decisions(self) -> Overrides:
-        self._read("decisions", "consul", ConsulError)
+    def overrides(self) -> Overrides:
+        self._read("overrides", "consul", ConsulError)
         isolated = {
             c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
         }
-        return replace(super().decisions(), isolated=isolated)
+        return replace(super().overrides(), isolated=isolated)
 
     def poll(
         self,
@@ -90,7 +90,7 @@ class SimulatedSources(StandIns):
             for c, answer in super().poll(asked, timeout).items()
         }
 
-    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> TopicOffsets:
         self._read("offsets", "kafka", KafkaError)
         there = {
             topic: found.partitions

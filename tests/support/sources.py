@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.cluster.sources import Opener, Sources
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
@@ -25,7 +25,7 @@ class StandIns:
     store: Any
     consul: Any
     ask: Any = None
-    offsets_now: Offsets = field(default_factory=Offsets)
+    offsets_now: TopicOffsets = field(default_factory=TopicOffsets)
 
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
         found: Mapping[str, TopicSnapshot | WireError] = self.store.snapshots()
@@ -43,8 +43,8 @@ class StandIns:
         found: Members = self.consul.catalog.members()
         return found
 
-    def decisions(self) -> Overrides:
-        found: Overrides = self.consul.overrides.decisions()
+    def overrides(self) -> Overrides:
+        found: Overrides = self.consul.overrides.read()
         return found
 
     def poll(
@@ -57,7 +57,7 @@ class StandIns:
         found: Mapping[str, StatusResult] = self.ask(consumers, timeout)
         return found
 
-    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> TopicOffsets:
         return self.offsets_now
 
     def addresses(self) -> Mapping[str, str]:

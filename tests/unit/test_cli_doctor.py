@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from muster.cli.main import main
 from muster.doctor import packages
 from muster.doctor.consul import apart
-from muster.doctor.findings import Outcome, Part, counts, explained, failed, named
+from muster.doctor.findings import CheckOutcome, Part, counts, explained, failed, named
 from muster.doctor.versions import TESTED, check_version, numbers
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def test_warnings_and_what_was_skipped_are_no_failure() -> None:
     assert not failed(well)
     assert failed([*well, PART.failed("d", "x", "do")])
     assert counts(well) == {"ok": 1, "warning": 1, "failed": 0, "skipped": 1}
-    assert [check.outcome for check in well] == [Outcome.OK, Outcome.WARNING, Outcome.SKIPPED]
+    assert [check.outcome for check in well] == [CheckOutcome.OK, CheckOutcome.WARNING, CheckOutcome.SKIPPED]
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,18 @@ def test_versions_are_compared_by_their_numbers(text: str, read: tuple[int, ...]
 @pytest.mark.parametrize(
     ("of", "found", "outcome", "said"),
     [
-        ("Spark", "4.2.7", Outcome.OK, "Spark 4.2.7"),
-        ("Spark", "3.5.7", Outcome.OK, "Spark 3.5.7"),
-        ("Spark", "3.4.4", Outcome.WARNING, "older than what is tested"),
-        ("Spark", "4.3.0", Outcome.WARNING, "newer than what is tested"),
-        ("Python", "3.12.1", Outcome.OK, "Python 3.12.1"),
-        ("Python", "3.14.0", Outcome.WARNING, "newer than what is tested"),
-        ("ZooKeeper", "unknown", Outcome.OK, "3.9 is tested"),
+        ("Spark", "4.2.7", CheckOutcome.OK, "Spark 4.2.7"),
+        ("Spark", "3.5.7", CheckOutcome.OK, "Spark 3.5.7"),
+        ("Spark", "3.4.4", CheckOutcome.WARNING, "older than what is tested"),
+        ("Spark", "4.3.0", CheckOutcome.WARNING, "newer than what is tested"),
+        ("Python", "3.12.1", CheckOutcome.OK, "Python 3.12.1"),
+        ("Python", "3.14.0", CheckOutcome.WARNING, "newer than what is tested"),
+        ("ZooKeeper", "unknown", CheckOutcome.OK, "3.9 is tested"),
     ],
 )
-def test_version_that_is_not_tested_is_a_warning(of: str, found: str, outcome: Outcome, said: str) -> None:
+def test_version_that_is_not_tested_is_a_warning(
+    of: str, found: str, outcome: CheckOutcome, said: str
+) -> None:
     check = check_version(PART, of, found)
     assert check.outcome is outcome
     assert said in check.found
@@ -94,7 +96,7 @@ def test_versions_are_those_of_the_pins_and_of_the_package() -> None:
     }
     for name, found in pinned.items():
         assert found is not None, name
-        assert check_version(PART, name, found[1]).outcome is Outcome.OK
+        assert check_version(PART, name, found[1]).outcome is CheckOutcome.OK
     project = (ROOT / "pyproject.toml").read_text()
     python = TESTED["Python"]
     after = f"3.{numbers(python.newest)[1] + 1}"
@@ -107,11 +109,11 @@ def test_missing_and_old_requirements_fail_with_what_to_install(monkeypatch: pyt
     declared = ["click>=8.1", "kazoo[sasl]>=99", "no-such-package", 'pyspark<5,>=4.2; extra == "spark"']
     monkeypatch.setattr(packages, "requires", lambda _: declared)
     found = {check.name: check for check in packages.check_packages(Part("packages"))}
-    assert found["requirements"].outcome is Outcome.FAILED
+    assert found["requirements"].outcome is CheckOutcome.FAILED
     assert "kazoo" in found["requirements"].found
     assert "no-such-package is not installed" in found["requirements"].found
     assert found["requirements"].step == "install the wheel again, or these packages"
-    assert found["extra spark"].outcome is Outcome.OK
+    assert found["extra spark"].outcome is CheckOutcome.OK
 
 
 def doctor(path: Path, *args: str, **connections: str) -> Result:

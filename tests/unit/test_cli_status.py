@@ -39,11 +39,11 @@ class Consul:
         registered = {c: Registration(c, "h", 80) for c, there in self.world.consumers.items() if there.alive}
         return Members(found.membership, registered, found.doubt)
 
-    def decisions(self) -> Overrides:
+    def read(self) -> Overrides:
         isolated = {
             c: IsolationEntry(consumer=c, by="ann", at=0.0, why="it is slow") for c in self.world.isolated
         }
-        return replace(self.world.decisions(), isolated=isolated)
+        return replace(self.world.read(), isolated=isolated)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from muster.sinks.batch import Range
+from muster.core.model import OffsetRange
 from muster.sinks.parquet import join, parse_size
 from muster.sinks.pending_files import PendingFile, Piece
 
 
-def piece(place: Path, held: Range, kept: Range, *more: str) -> Piece:
+def piece(place: Path, held: OffsetRange, kept: OffsetRange, *more: str) -> Piece:
     """A pending file with a row for each even offset of `held`, of which `kept` is to be taken."""
     offsets = pa.array([n for n in range(*held) if n % 2 == 0], pa.int64())
     table = pa.table({"offset": offsets} | {name: pa.nulls(len(offsets), pa.int8()) for name in more})

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.model import OffsetRange
 from muster.sinks import partition_folder as module
-from muster.sinks.batch import Range
 from muster.sinks.partition_folder import (
     Coverage,
     PartitionFolder,
@@ -186,7 +186,7 @@ def test_many_writers_at_the_same_time(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), ranges, st.booleans()), max_size=15))
 @settings(max_examples=100, deadline=None)
 def test_any_order_of_writers_and_ranges(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[int, Range, bool]]
+    tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[int, OffsetRange, bool]]
 ) -> None:
     path = tmp_path_factory.mktemp("p")
     writers = [Writer(path) for _ in range(3)]
@@ -200,7 +200,7 @@ def test_any_order_of_writers_and_ranges(
 
 
 @given(st.lists(ranges, max_size=12), ranges)
-def test_coverage_against_a_set(covered: list[Range], asked: Range) -> None:
+def test_coverage_against_a_set(covered: list[OffsetRange], asked: OffsetRange) -> None:
     coverage = Coverage()
     offsets: set[int] = set()
     for held in covered:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.model import OffsetRange
 from muster.sinks import partition_folder
-from muster.sinks.batch import Range
 from muster.sinks.pending_files import Due, PendingFile, runs
 from tests.support.partition_files import (
     AT_ONCE,
@@ -118,7 +118,7 @@ def replaced_at(root: Path, stops: int, dies: bool) -> bool:
     stored: dict[int, int] = {}
     steps = 0
 
-    def write(writer: JoiningWriter, held: Range, due: Due = BY_SIZE) -> None:
+    def write(writer: JoiningWriter, held: OffsetRange, due: Due = BY_SIZE) -> None:
         writer.write(held, due)
         stored.update(once(held))
 
@@ -190,7 +190,7 @@ def test_file_that_a_late_writer_stores_again_is_published_once_and_tidied(tmp_p
     st.lists(st.tuples(ranges, st.booleans()), max_size=10), st.lists(ranges, max_size=3), st.integers(1, 99)
 )
 def test_runs_have_each_unpublished_offset_once_and_no_gap(
-    stored: list[tuple[Range, bool]], done: list[Range], size: int
+    stored: list[tuple[OffsetRange, bool]], done: list[OffsetRange], size: int
 ) -> None:
     pending_files = [
         PendingFile(Path("0.empty" if empty else "0"), held, 0 if empty else held[1] - held[0], 0.0)

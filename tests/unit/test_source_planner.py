@@ -16,8 +16,8 @@ import pytest
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import GoneRange
-from muster.core.model import Seek, TopicPartition
-from muster.core.ownership import Offer, Range, Source, TopicOffer
+from muster.core.model import OffsetRange, Seek, TopicPartition
+from muster.core.ownership import Offer, Source, TopicOffer
 from muster.core.parking import Parked
 from muster.core.positions import Committed, Jump, Why
 from muster.core.turns import Turns
@@ -113,8 +113,8 @@ class Planned:
     """What the planner reported."""
 
     asked: int
-    finished: Mapping[str, Mapping[int, Range]]
-    offsets: Mapping[str, Mapping[int, Range]]
+    finished: Mapping[str, Mapping[int, OffsetRange]]
+    offsets: Mapping[str, Mapping[int, OffsetRange]]
     ends: Mapping[TopicPartition, int]
     problems: list[str]
     jumps: Mapping[TopicPartition, Jump]

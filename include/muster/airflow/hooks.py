@@ -12,7 +12,7 @@ from airflow.sdk import BaseHook
 
 from muster.airflow.connections import CONNECTIONS
 from muster.doctor.consul import consul_answers
-from muster.doctor.findings import Check, Outcome, Part
+from muster.doctor.findings import Check, CheckOutcome, Part
 from muster.doctor.zookeeper import zookeeper_answers
 from muster.settings.connection_parsing import ConnectionSettingsError
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
@@ -68,10 +68,10 @@ class ConsulHook(BaseHook):
             checks = consul_answers(Part("consul"), _TESTED.consul(self.consul_conn_id))
         except ConnectionSettingsError as error:
             return False, str(error)
-        wrong = [check for check in checks if check.outcome is not Outcome.OK]
+        wrong = [check for check in checks if check.outcome is not CheckOutcome.OK]
         return _said((wrong or checks)[0])
 
 
 def _said(check: Check) -> tuple[bool, str]:
-    well = check.outcome is Outcome.OK
+    well = check.outcome is CheckOutcome.OK
     return well, check.found if well else f"{check.found}; {check.step}"

@@ -20,7 +20,7 @@ from muster.cli.tables import console, table
 from muster.commands.actions.dead_letters import MOST, NoLettersError, Wanted, place_of
 from muster.commands.actions.dead_letters import replay as write_back
 from muster.commands.audit import carry_out
-from muster.commands.command import Actor, Outcome
+from muster.commands.command import Actor, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.edges.dead_letters import Letter, read_letters
@@ -139,7 +139,7 @@ def replay(
         try:
             outcome = carry_out(command, target, actor, {}, VIA)
         except NoLettersError:
-            outcome = Outcome(("no letter is written back",), {"letters": 0, "topics": {}})
+            outcome = CommandOutcome(("no letter is written back",), {"letters": 0, "topics": {}})
     name, count, topics = target.cluster.name, outcome.values["letters"], outcome.values["topics"]
     if as_text:
         click.echo(json.dumps({"cluster": name, "replayed": count, "topics": topics}, indent=2))

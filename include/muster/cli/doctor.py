@@ -12,7 +12,7 @@ import click
 from muster.cli.errors import end
 from muster.cli.tables import console, table
 from muster.doctor.examination import check_pruning, examine
-from muster.doctor.findings import Check, Outcome, Part, counts, explained, failed
+from muster.doctor.findings import Check, CheckOutcome, Part, counts, explained, failed
 from muster.doctor.packages import check_packages
 from muster.settings.clusters import Clusters, SettingsError, clusters_path, load_clusters
 from muster.settings.connection_lookup import CONNECTIONS
@@ -101,6 +101,6 @@ def _show(title: str, checks: Sequence[Check]) -> None:
         rows.add_row(check.part, check.name, check.outcome, check.found)
     out.print(rows)
     for check in checks:
-        if check.outcome in (Outcome.FAILED, Outcome.WARNING):
+        if check.outcome in (CheckOutcome.FAILED, CheckOutcome.WARNING):
             out.print(f"{check.outcome}: {check.part}, {check.name}: {check.step}", soft_wrap=True)
     out.print()

@@ -11,7 +11,7 @@ from muster.cli.plan_output import as_json, show
 from muster.cli.status import read_cluster
 from muster.cli.what_if import JoiningType, PairType
 from muster.cluster.planning import Planning, Previewed
-from muster.cluster.reading import Place
+from muster.cluster.reading import SourceName
 from muster.cluster.sources import Opener
 from muster.coordinator.shadow import ShadowReport, shadow_report
 from muster.core.assignors import Assignor, load_assignor
@@ -65,9 +65,9 @@ def plan(
     Without further options: what the next coordinator run would begin. Exit codes: 0 shown, 2 unknown cluster,
     consumer, topic or option, or unusable settings, 3 ZooKeeper or Consul out of reach, 4 the assignor failed.
     """
-    with read_cluster(opener, cluster, (Place.ZOOKEEPER, Place.CONSUL)) as (sources, state):
+    with read_cluster(opener, cluster, (SourceName.ZOOKEEPER, SourceName.CONSUL)) as (sources, state):
         planning = Planning(state, sources, sources.poll)
-        other = _other(in_force(state.settings, state.decisions.assignor), assignor, dict(assignor_options))
+        other = _other(in_force(state.settings, state.overrides.assignor), assignor, dict(assignor_options))
         previewed = planning.preview(planning.suppose(without, joining, partitions, other))
         shadow = _shadow(planning, previewed)
     if as_text:

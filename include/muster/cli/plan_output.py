@@ -41,8 +41,8 @@ def as_json(state: ClusterState, previewed: Previewed, shadow: ShadowReport | No
             "partitions": dict(supposed.partitions),
             "assignor": supposed.assignor.name if supposed.assignor else None,
         },
-        "assignor_chosen": str(state.decisions.assignor or ""),
-        "paused": str(state.decisions.paused or ""),
+        "assignor_chosen": str(state.overrides.assignor or ""),
+        "paused": str(state.overrides.paused or ""),
         "held": found.held,
         "moves": [
             {
@@ -63,7 +63,7 @@ def as_json(state: ClusterState, previewed: Previewed, shadow: ShadowReport | No
             "after": asdict(found.after),
         },
         "impossible_pins": list(found.impossible_pins),
-        "left_alone": state.unreadable,
+        "left_alone": state.unreadable_topics,
         "leaving": state.leaving,
         "under_way": {topic: str(state) for topic, state in found.under_way.items()},
         "warnings": list(previewed.warnings),
@@ -107,12 +107,12 @@ def _shares(out: Console, found: Preview, limit: int | None) -> None:
 
 def _summary(state: ClusterState, previewed: Previewed, limit: int | None) -> Iterator[str]:
     """The lines below the tables; `limit` cuts lists of topics and pins."""
-    found, decisions = previewed.preview, state.decisions
+    found, overrides = previewed.preview, state.overrides
     yield f"plan: cluster {state.settings.name}, assignor {found.assignor}{_supposed(previewed.what_if)}"
-    if decisions.paused:
-        yield f"{decisions.paused}; the coordinator begins none of this until a person resumes it"
-    if decisions.assignor:
-        yield f"{decisions.assignor}; it overrides the settings"
+    if overrides.paused:
+        yield f"{overrides.paused}; the coordinator begins none of this until a person resumes it"
+    if overrides.assignor:
+        yield f"{overrides.assignor}; it overrides the settings"
     if found.held:
         yield f"held: {found.held}"
     partitions = sum(len(of_topic) for of_topic in found.topics.values())

@@ -16,7 +16,7 @@ from muster.cli.errors import explained
 from muster.cli.tables import console, cut, listed, table
 from muster.cluster.condition import Condition, ConsumerState
 from muster.cluster.reader import read_once
-from muster.cluster.reading import Place
+from muster.cluster.reading import SourceName
 from muster.cluster.sources import Opener, Sources
 from muster.cluster.state import ClusterState
 from muster.core import losses
@@ -26,7 +26,7 @@ from muster.settings.clusters import load_clusters
 NOT_WELL = 5
 """Exit code of `--check` where something needs a look."""
 SHOWN = 30
-_PLACES = (Place.ZOOKEEPER, Place.CONSUL, Place.CONSUMERS)
+_PLACES = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.CONSUMERS)
 
 
 @click.command()
@@ -55,7 +55,7 @@ def status(opener: Opener, cluster: str | None, check: bool, everything: bool, a
 
 @contextmanager
 def read_cluster(
-    opener: Opener, cluster: str | None, places: Sequence[Place]
+    opener: Opener, cluster: str | None, places: Sequence[SourceName]
 ) -> Iterator[tuple[Sources, ClusterState]]:
     """Read a cluster's `places`; its servers stay open for the block. ZooKeeper and Consul have to answer."""
     with explained():
@@ -70,7 +70,7 @@ def read_cluster(
 
 def topics_outside(state: ClusterState, limit: int | None) -> Iterator[str]:
     """Name the topics that no plan is made for, with the reason."""
-    for label, topics in (("left alone: ", state.unreadable), ("leaving: ", state.leaving)):
+    for label, topics in (("left alone: ", state.unreadable_topics), ("leaving: ", state.leaving)):
         yield from listed(label, [f"topic {topic}: {why}" for topic, why in topics.items()], limit)
 
 
@@ -84,13 +84,13 @@ def _isolated(each: ConsumerState) -> str:
 
 
 def _drained(found: ClusterState, consumer: str) -> str:
-    drain = found.decisions.drained.get(consumer)
+    drain = found.overrides.drained.get(consumer)
     return f"by {drain.said()}" if drain is not None else ""
 
 
 def _unreadable(found: ClusterState) -> list[str]:
-    decisions = found.decisions
-    return [*decisions.errors, *([decisions.assignor_error] if decisions.assignor_error else [])]
+    overrides = found.overrides
+    return [*overrides.errors, *([overrides.assignor_error] if overrides.assignor_error else [])]
 
 
 def _plain(found: ClusterState) -> dict[str, Any]:
@@ -119,17 +119,17 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "consumers": consumers,
         "waiting": [asdict(waiting) for of_topic in found.waiting.values() for waiting in of_topic],
         "stuck": list(found.stuck.values()),
-        "left_alone": found.unreadable,
+        "left_alone": found.unreadable_topics,
         "doubt": found.doubt,
         "leaving": found.leaving,
-        "paused": str(found.decisions.paused or ""),
-        "consumption_paused": [str(each) for each in found.decisions.consumption],
-        "seeks": [str(each) for each in found.decisions.seeks.values()],
+        "paused": str(found.overrides.paused or ""),
+        "consumption_paused": [str(each) for each in found.overrides.consumption],
+        "seeks": [str(each) for each in found.overrides.seeks.values()],
         "lost": [
             {**entry.details, "reason": entry.why, "at": entry.at} for entry in losses.entries(found.statuses)
         ],
-        "asked": str(found.decisions.rebalance or ""),
-        "assignor": str(found.decisions.assignor or ""),
+        "asked": str(found.overrides.rebalance or ""),
+        "assignor": str(found.overrides.assignor or ""),
         "unreadable": _unreadable(found),
     }
 
@@ -157,21 +157,21 @@ def _show(found: ClusterState, limit: int | None) -> None:
 
 
 def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
-    decisions, consumers = found.decisions, _consumers(found)
+    overrides, consumers = found.overrides, _consumers(found)
     stable = sum(topic.state is State.STABLE for topic in found.topics.values())
     yield (
         f"status: cluster {found.settings.name}, {stable} of {len(found.topics)} topics Stable, "
         f"{len(found.live)} live consumers"
     )
-    if decisions.paused:
-        yield f"{decisions.paused}; nothing is planned or written until a person resumes it"
-    if decisions.rebalance:
-        yield f"{decisions.rebalance}; not carried out yet"
-    if decisions.assignor:
-        yield f"{decisions.assignor}; it overrides the settings"
-    paused = [f"{each.scope} by {each.said(since=True)}" for each in decisions.consumption]
+    if overrides.paused:
+        yield f"{overrides.paused}; nothing is planned or written until a person resumes it"
+    if overrides.rebalance:
+        yield f"{overrides.rebalance}; not carried out yet"
+    if overrides.assignor:
+        yield f"{overrides.assignor}; it overrides the settings"
+    paused = [f"{each.scope} by {each.said(since=True)}" for each in overrides.consumption]
     yield from listed("consumption paused: ", paused, limit)
-    yield from listed("waiting: ", [str(each) for each in decisions.seeks.values()], limit)
+    yield from listed("waiting: ", [str(each) for each in overrides.seeks.values()], limit)
     yield from listed("lost: ", list(found.lost.values()), limit)
     yield from listed("unreadable: ", _unreadable(found), limit)
     if found.doubt:
@@ -179,7 +179,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     yield from topics_outside(found, limit)
     isolated = [f"{c.consumer} {_isolated(c)}" for c in consumers if c.condition is Condition.ISOLATED]
     yield from listed("isolated: ", isolated, limit)
-    drained = [f"{c} {_drained(found, c)}" for c in sorted(found.decisions.drained)]
+    drained = [f"{c} {_drained(found, c)}" for c in sorted(found.overrides.drained)]
     yield from listed("drained: ", drained, limit)
     silent = [f"{each.consumer}: {each.failure}" for each in consumers if each.failure]
     yield from listed("no status: ", silent, limit)

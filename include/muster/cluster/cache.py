@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from muster.cluster.latest import Latest
 from muster.cluster.reader import Reader
-from muster.cluster.reading import Place
+from muster.cluster.reading import SourceName
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.settings.cluster_settings import ClusterSettings
@@ -67,7 +67,7 @@ class Watched:
         self._state.begin(SHORTEST, 1.0 + SHARE)
 
     def state(self) -> ClusterState | None:
-        """The newest state; None if there is none in time, because nothing could be read yet."""
+        """Return the newest state; None if there is none in time, because nothing could be read yet."""
         self.begin()
         self._state.wait(PATIENCE if self._state.newest.value is not None else FIRST_PATIENCE)
         newest = self._state.newest
@@ -86,7 +86,7 @@ class Watched:
 
     def _make(self) -> ClusterState:
         at = self._clock()
-        state = ClusterState(self.settings, self.reader.read(list(Place), sparing=True), at)
+        state = ClusterState(self.settings, self.reader.read(list(SourceName), sparing=True), at)
         state.prepare()
         return state
 
@@ -113,7 +113,7 @@ class StateCache:
         self._making = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-state")
 
     def watched(self, settings: ClusterSettings) -> Watched:
-        """One cluster. Changed settings begin afresh; clusters without requests are closed."""
+        """Return what watches one cluster. Changed settings begin afresh; clusters without requests are closed."""
         with self._lock:
             found = self._watched.get(settings.name)
             if found is None or found.settings != settings:

@@ -12,7 +12,7 @@ WINDOW = 60.0
 
 
 @dataclass(frozen=True)
-class Offsets:
+class TopicOffsets:
     """What Kafka says of the cluster's topics; what it could not say is absent, and `errors` says why.
 
     `ends` are the offsets after the last record, `beginnings` the first ones that the partitions still hold.
@@ -31,7 +31,7 @@ class Offsets:
     consumed: float | None = None
 
     def lag(self, tp: TopicPartition) -> int | None:
-        """Records that the group has not committed, as `kafka-consumer-groups` shows them; None if unknown.
+        """Count the records that the group has not committed, as `kafka-consumer-groups` shows them; None if unknown.
 
         What the group has never committed, or what Kafka has deleted since, it reads from the partition's beginning.
         """
@@ -48,13 +48,13 @@ class Rates:
     that once there is enough to choose from."""
 
     def __init__(self) -> None:
-        self._base: tuple[float, Offsets] | None = None
-        self._middle: tuple[float, Offsets] | None = None
+        self._base: tuple[float, TopicOffsets] | None = None
+        self._middle: tuple[float, TopicOffsets] | None = None
 
-    def add(self, at: float, offsets: Offsets) -> tuple[dict[TopicPartition, float], float | None]:
+    def add(self, at: float, offsets: TopicOffsets) -> tuple[dict[TopicPartition, float], float | None]:
         """Take in a reading made at `at` (seconds, by a clock that does not jump).
 
-        Returns `Offsets.arriving` and `Offsets.consumed`; nothing and None from the first reading.
+        Returns `TopicOffsets.arriving` and `TopicOffsets.consumed`; nothing and None from the first reading.
         """
         if self._base is None:
             self._base = (at, offsets)
@@ -90,13 +90,13 @@ class Measured:
     rate: Mapping[TopicPartition, float] = field(default_factory=dict)
 
     def total(self, tps: Sequence[TopicPartition]) -> tuple[int | None, float | None]:
-        """Lag and rate over `tps`; None where nothing is known of any."""
+        """Return lag and rate over `tps`; None where nothing is known of any."""
         lags = [lag for tp in tps if (lag := self.lag.get(tp)) is not None]
         rates = [rate for tp in tps if (rate := self.rate.get(tp)) is not None]
         return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
 
 
-def measure(offsets: Offsets, statuses: Iterable[ConsumerStatus], *, current: bool) -> Measured:
+def measure(offsets: TopicOffsets, statuses: Iterable[ConsumerStatus], *, current: bool) -> Measured:
     """Put together what Kafka and the consumers say.
 
     Kafka's lag comes first while its offsets are `current`, that of the consumers (records not yet processed) while

@@ -33,8 +33,8 @@ class LastRebalance:
 def last_rebalance(
     records: Iterable[Record], now: float, snapshots: Iterable[TopicSnapshot] = ()
 ) -> LastRebalance | None:
-    """What `records` (the newest of the history) say of it at `now` (seconds since the epoch), else the state nodes
-    in `snapshots`; None if nothing."""
+    """Return what `records` (the newest of the history) say of it at `now` (seconds since the epoch), else the state
+    nodes in `snapshots`; None if nothing."""
     found = [event for event in events(records, now) if isinstance(event, Rebalance)]
     if not found:
         return _by_states(snapshots)

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from muster.cluster.reading import EXPECTED, LateError, Source
+from muster.cluster.reading import EXPECTED, LateError, SourceReading
 
 log = logging.getLogger(__name__)
 
@@ -37,20 +37,20 @@ class Latest(Generic[T]):
         self._clock = clock
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._newest: Source[T] = Source()
-        self._future: Future[Source[T]] | None = None
+        self._newest: SourceReading[T] = SourceReading()
+        self._future: Future[SourceReading[T]] | None = None
         self._began = 0.0
         self._submitted = 0.0
         self._expired = False
 
     @property
-    def newest(self) -> Source[T]:
+    def newest(self) -> SourceReading[T]:
         """What the last reading that ended gave."""
         return self._newest
 
     def begin(
         self, least: float = FRESH, share: float = 0.0, after: Future[Any] | None = None
-    ) -> Future[Source[T]]:
+    ) -> Future[SourceReading[T]]:
         """Begin a reading, unless one is under way or fresh. The future never raises what reading raised.
 
         Fresh is one that began at most `least` seconds ago, or `share` times as long as it took (one that failed: at
@@ -72,8 +72,8 @@ class Latest(Generic[T]):
         if future is not None and not future.done():
             wait([future], None if patience is None else max(0.0, submitted + patience - time.monotonic()))
 
-    def result(self, begun: Future[Source[T]]) -> Source[T]:
-        """What the reading that was `begun` gave; while it is under way, what is known, with a `LateError`."""
+    def result(self, begun: Future[SourceReading[T]]) -> SourceReading[T]:
+        """Return what the reading that was `begun` gave; while it is under way, what is known, with a `LateError`."""
         if begun.done():
             return begun.result()
         seconds = self._monotonic() - self._began
@@ -90,7 +90,7 @@ class Latest(Generic[T]):
             FRESH if failed else max(least, share * self._newest.seconds)
         )
 
-    def _run(self, after: list[Future[Any]]) -> Source[T]:
+    def _run(self, after: list[Future[Any]]) -> SourceReading[T]:
         wait(after)
         at, began = self._clock(), self._monotonic()
         try:

@@ -59,7 +59,7 @@ Holding = dict[tuple[str, str], list[int]]
 def topic_cells(
     snapshot: TopicSnapshot, statuses: Mapping[str, ConsumerStatus], live: Iterable[str] | None
 ) -> TopicCells:
-    """How each partition stands. Without `live`, which consumers are is unknown, and statuses alone decide."""
+    """Return how each partition stands. Without `live`, which consumers are is unknown, and statuses alone decide."""
     assignment, state = snapshot.assignment, snapshot.state
     owners = assignment.owners if assignment is not None else {}
     closing = by_partition(state.to_close) if state is not None else {}
@@ -93,7 +93,7 @@ def topic_cells(
 
 
 def _reported(report: TopicStatus | None, partition: int) -> PartitionState:
-    """How a partition stands by what its owner reports of the topic; None: the owner is not live, or silent."""
+    """Return how a partition stands by what its owner reports of the topic; None: it is not live, or silent."""
     if report is None:
         return PartitionState.UNKNOWN
     record = report.failing.get(partition)
@@ -105,7 +105,7 @@ def _reported(report: TopicStatus | None, partition: int) -> PartitionState:
 
 
 def holdings(cells: Mapping[str, TopicCells]) -> dict[str, Holding]:
-    """What each consumer has, by id; `cells` are by topic."""
+    """Return what each consumer has, by id; `cells` are by topic."""
     found: dict[str, Holding] = {}
     for topic, of_topic in cells.items():
         for partition, state in zip(of_topic.numbers, of_topic.states, strict=True):

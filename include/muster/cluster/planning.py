@@ -50,12 +50,12 @@ class Planning:
         self.state = state
         self.membership = _membership(state)
         self.snapshots = {t: s for t, s in state.snapshots.items() if t not in state.leaving}
-        self.own = load_in_force(state.settings, state.decisions)
+        self.own = load_in_force(state.settings, state.overrides)
         self._reader = ContextReader(sources, poll, lambda: state.at, state.settings.status_timeout)
 
     def context(self, assignor: Assignor) -> tuple[PlanningContext, tuple[str, ...]]:
-        """What `assignor` plans with, and what is unknown or cannot be read, in words."""
-        return self._reader.read(self.snapshots, self.membership.live, assignor, self.state.decisions)
+        """Read what `assignor` plans with, and what is unknown or cannot be read, in words."""
+        return self._reader.read(self.snapshots, self.membership.live, assignor, self.state.overrides)
 
     def suppose(
         self,
@@ -65,7 +65,7 @@ class Planning:
         other: Assignor | None,
     ) -> WhatIf:
         """Put suppositions together. Raises `WhatIfError` for what does not fit what is there."""
-        return what_if(without, joining, partitions, other, self.membership, self.state.unreadable)
+        return what_if(without, joining, partitions, other, self.membership, self.state.unreadable_topics)
 
     def preview(self, supposed: WhatIf) -> Previewed:
         """Plan as `supposed`. Raises `WhatIfError` and `AssignorError`."""

@@ -32,7 +32,7 @@ class Problem:
 
 
 def problems(state: ClusterState) -> list[Problem]:
-    """Everything that a person should know, the worst first."""
+    """Return everything that a person should know, the worst first."""
     found = [
         *_of_servers(state),
         *_of_kafka(state),
@@ -57,14 +57,14 @@ def _of_servers(state: ClusterState) -> Iterator[Problem]:
         return
     if state.doubt:
         yield Problem("critical", f"Consul's answer is not to be trusted: {state.doubt}")
-    if state.decisions.assignor_error:
-        yield Problem("critical", state.decisions.assignor_error)
-    for error in state.decisions.errors:
+    if state.overrides.assignor_error:
+        yield Problem("critical", state.overrides.assignor_error)
+    for error in state.overrides.errors:
         yield Problem("warning", error)
 
 
 def _of_kafka(state: ClusterState) -> Iterator[Problem]:
-    """Consumption does not depend on what Kafka answers here; lag is then what the consumers report."""
+    """Yield what Kafka does not answer. Consumption does not depend on it; lag is then what the consumers report."""
     source = state.reading.kafka
     if source.error is not None:
         yield Problem("warning", f"Kafka cannot be reached: {source.why}", blocking=False)
@@ -83,7 +83,7 @@ def _of_kafka(state: ClusterState) -> Iterator[Problem]:
 
 
 def _of_topics(state: ClusterState) -> Iterator[Problem]:
-    for topic, why in state.unreadable.items():
+    for topic, why in state.unreadable_topics.items():
         yield Problem("critical", why, topic=topic)
     for topic, message in state.stuck.items():
         yield Problem("critical", message, topic=topic)
@@ -101,14 +101,14 @@ def _of_topics(state: ClusterState) -> Iterator[Problem]:
 
 
 def _of_flow(state: ClusterState) -> Iterator[Problem]:
-    """What people asked of the flow, and stands in the way of consumption."""
-    for each in state.decisions.consumption:
+    """Yield what people asked of the flow, and stands in the way of consumption."""
+    for each in state.overrides.consumption:
         what = f"C{str(each)[1:]}; its records wait for muster resume-consumption, or until retention deletes them"
         yield Problem("warning", what, topic=each.topic or None)
 
 
 def _of_losses(state: ClusterState) -> Iterator[Problem]:
-    """What Kafka had no more; consumption goes on behind it, or its partition is parked."""
+    """Yield what Kafka had no more; consumption goes on behind it, or its partition is parked."""
     for topic, what in state.lost.items():
         yield Problem("warning", what, topic=topic, blocking=False)
 

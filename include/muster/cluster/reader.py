@@ -1,6 +1,6 @@
 """One parallel reading of a cluster, as complete as its servers allow: each source fails by itself.
 
-What cannot be read now is what was read last, and `Source` says so, since when, and what is wrong.
+What cannot be read now is what was read last, and `SourceReading` says so, since when, and what is wrong.
 """
 
 from __future__ import annotations
@@ -11,9 +11,17 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
-from muster.cluster.lag import Offsets, Rates
+from muster.cluster.lag import Rates, TopicOffsets
 from muster.cluster.latest import Latest
-from muster.cluster.reading import InConsul, PartialError, Place, Reading, Source, Statuses, Topics
+from muster.cluster.reading import (
+    InConsul,
+    PartialError,
+    Reading,
+    SourceName,
+    SourceReading,
+    Statuses,
+    Topics,
+)
 from muster.cluster.sources import Sources
 from muster.core.history import Record
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot
@@ -29,10 +37,10 @@ HISTORY_READ = 100
 """Records of the history that are read."""
 
 
-_AFTER = {Place.CONSUMERS: Place.CONSUL, Place.HISTORY: Place.ZOOKEEPER}
+_AFTER = {SourceName.CONSUMERS: SourceName.CONSUL, SourceName.HISTORY: SourceName.ZOOKEEPER}
 """Sources that are read with what another one has just said."""
 
-Begun = Mapping[Place, Future[Source[Any]]]
+Begun = Mapping[SourceName, Future[SourceReading[Any]]]
 """The readings that were begun, or shared because they are under way or fresh."""
 
 
@@ -54,27 +62,27 @@ class Reader:
         self._seen: frozenset[tuple[str, int]] = frozenset()
         self._rates = Rates()
 
-        def latest(place: Place, read: Callable[[], Any]) -> Latest[Any]:
+        def latest(place: SourceName, read: Callable[[], Any]) -> Latest[Any]:
             return Latest(f"cluster {settings.name}: {place}", read, pool, clock, monotonic)
 
-        self._zookeeper: Latest[Topics] = latest(Place.ZOOKEEPER, sources.snapshots)
-        self._consul: Latest[InConsul] = latest(Place.CONSUL, self._read_consul)
-        self._history: Latest[tuple[Record, ...]] = latest(Place.HISTORY, self._read_history)
-        self._latest: dict[Place, Latest[Any]] = {
-            Place.ZOOKEEPER: self._zookeeper,
-            Place.CONSUL: self._consul,
-            Place.CONSUMERS: latest(Place.CONSUMERS, self._read_consumers),
-            Place.KAFKA: latest(Place.KAFKA, self._read_kafka),
-            Place.HISTORY: self._history,
+        self._zookeeper: Latest[Topics] = latest(SourceName.ZOOKEEPER, sources.snapshots)
+        self._consul: Latest[InConsul] = latest(SourceName.CONSUL, self._read_consul)
+        self._history: Latest[tuple[Record, ...]] = latest(SourceName.HISTORY, self._read_history)
+        self._latest: dict[SourceName, Latest[Any]] = {
+            SourceName.ZOOKEEPER: self._zookeeper,
+            SourceName.CONSUL: self._consul,
+            SourceName.CONSUMERS: latest(SourceName.CONSUMERS, self._read_consumers),
+            SourceName.KAFKA: latest(SourceName.KAFKA, self._read_kafka),
+            SourceName.HISTORY: self._history,
         }
 
-    def begin(self, places: Collection[Place], *, sparing: bool = False) -> Begun:
+    def begin(self, places: Collection[SourceName], *, sparing: bool = False) -> Begun:
         """Begin to read what of `places` is not fresh; `sparing` reads Kafka, which costs most, less often."""
-        begun: dict[Place, Future[Source[Any]]] = {}
+        begun: dict[SourceName, Future[SourceReading[Any]]] = {}
         for place, latest in self._latest.items():
             if place not in places:
                 continue
-            if place is Place.KAFKA and sparing:
+            if place is SourceName.KAFKA and sparing:
                 begun[place] = latest.begin(OFFSETS_LAST, OFFSETS_SHARE)
             else:
                 after = begun.get(_AFTER[place]) if place in _AFTER else None
@@ -82,7 +90,7 @@ class Reader:
         return begun
 
     def result(self, begun: Begun) -> Reading:
-        """What was read; a source whose reading is still under way has a `LateError`."""
+        """Return what was read; a source whose reading is still under way has a `LateError`."""
         addresses = self._sources.addresses()
         found: dict[str, Any] = {
             place: replace(self._latest[place].result(future), address=addresses.get(place, ""))
@@ -90,7 +98,7 @@ class Reader:
         }
         return Reading(**found)
 
-    def read(self, places: Collection[Place], *, sparing: bool = False) -> Reading:
+    def read(self, places: Collection[SourceName], *, sparing: bool = False) -> Reading:
         """Read `places`, and wait until all have answered or failed."""
         begun = self.begin(places, sparing=sparing)
         wait(begun.values())
@@ -98,7 +106,7 @@ class Reader:
 
     def expire(self) -> None:
         """Read everything but Kafka again the next time: something was changed."""
-        for place in (Place.ZOOKEEPER, Place.CONSUL, Place.CONSUMERS):
+        for place in (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.CONSUMERS):
             self._latest[place].expire()
 
     def wait(self) -> None:
@@ -107,7 +115,7 @@ class Reader:
             latest.wait()
 
     def _read_consul(self) -> InConsul:
-        return InConsul(self._sources.members(), self._sources.decisions())
+        return InConsul(self._sources.members(), self._sources.overrides())
 
     def _read_consumers(self) -> Statuses:
         """Ask the consumers that are live, or were when Consul was last trusted."""
@@ -127,13 +135,13 @@ class Reader:
             )
         return Statuses(statuses, failures)
 
-    def _read_kafka(self) -> Offsets:
+    def _read_kafka(self) -> TopicOffsets:
         """Read the topics that are subscribed or have an assignment, by what is known of both without asking."""
         for other in (self._zookeeper, self._consul):
             if other.newest.value is None:
                 other.wait(FIRST_WAIT)
         topics, consul = self._zookeeper.newest.value or {}, self._consul.newest.value
-        decided = consul.decisions.subscriptions if consul is not None else ()
+        decided = consul.overrides.subscriptions if consul is not None else ()
         subscription = self._settings.topics.read_with(decided)
         groups = {
             topic: found.assignment.group_id
@@ -157,7 +165,7 @@ class Reader:
         return records
 
 
-def read_once(settings: ClusterSettings, sources: Sources, places: Collection[Place]) -> Reading:
+def read_once(settings: ClusterSettings, sources: Sources, places: Collection[SourceName]) -> Reading:
     """Read `places` once, all at the same time, and wait for all of them."""
     with ThreadPoolExecutor(len(places), thread_name_prefix="muster-read") as pool:
         return Reader(settings, sources, pool).read(places)

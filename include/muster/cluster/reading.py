@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.core.history import Record
 from muster.core.model import ConsumerStatus, TopicSnapshot
 from muster.core.overrides import NO_OVERRIDES, Overrides
@@ -37,7 +37,7 @@ EXPECTED = (ZooKeeperError, ConsulError, KafkaError, ConnectionSettingsError, Pa
 
 
 @dataclass(frozen=True)
-class Source(Generic[T]):
+class SourceReading(Generic[T]):
     """What one server said last, and how it is doing.
 
     `value` is from the last reading that succeeded, at `at` (seconds since the epoch); both are None before it. With
@@ -64,12 +64,12 @@ class Source(Generic[T]):
             return str(self.error or "")
         return f"reading failed ({type(self.error).__name__}); the log of this process has the details"
 
-    def succeed(self, value: T, at: float, seconds: float) -> Source[T]:
-        """The same source after a reading that succeeded."""
-        return Source(value, at, seconds=seconds)
+    def succeed(self, value: T, at: float, seconds: float) -> SourceReading[T]:
+        """Return the same source after a reading that succeeded."""
+        return SourceReading(value, at, seconds=seconds)
 
-    def fail(self, error: Exception, at: float, seconds: float) -> Source[T]:
-        """The same source after a reading that failed."""
+    def fail(self, error: Exception, at: float, seconds: float) -> SourceReading[T]:
+        """Return the same source after a reading that failed."""
         value = error.instead if isinstance(error, PartialError) else self.value
         since = at if self.since is None else self.since
         return replace(self, value=value, error=error, since=since, seconds=seconds)
@@ -79,7 +79,7 @@ Topics = Mapping[str, TopicSnapshot | WireError]
 """Every topic in ZooKeeper, or why it cannot be read."""
 
 
-class Place(StrEnum):
+class SourceName(StrEnum):
     """A source of a cluster's state. The history is in ZooKeeper, too, and read by those that ask for it."""
 
     ZOOKEEPER = "zookeeper"
@@ -94,7 +94,7 @@ class InConsul:
     """What Consul holds on a cluster."""
 
     members: Members
-    decisions: Overrides = NO_OVERRIDES
+    overrides: Overrides = NO_OVERRIDES
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,14 @@ class Statuses:
 class Reading:
     """What each source said."""
 
-    zookeeper: Source[Topics] = field(default_factory=Source)
-    consul: Source[InConsul] = field(default_factory=Source)
-    consumers: Source[Statuses] = field(default_factory=Source)
-    kafka: Source[Offsets] = field(default_factory=Source)
-    history: Source[tuple[Record, ...]] = field(default_factory=Source)
+    zookeeper: SourceReading[Topics] = field(default_factory=SourceReading)
+    consul: SourceReading[InConsul] = field(default_factory=SourceReading)
+    consumers: SourceReading[Statuses] = field(default_factory=SourceReading)
+    kafka: SourceReading[TopicOffsets] = field(default_factory=SourceReading)
+    history: SourceReading[tuple[Record, ...]] = field(default_factory=SourceReading)
 
     def current(self) -> Reading:
-        """The same without values that are from an earlier reading than the newest."""
-
+        """Return the same without values that are from an earlier reading than the newest."""
         return Reading(
             replace(self.zookeeper, value=self.zookeeper.current),
             replace(self.consul, value=self.consul.current),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicPartition, TopicSnapshot
 from muster.core.overrides import Overrides
@@ -58,9 +58,9 @@ class Sources:
         """Read from Consul which consumers are registered, live and isolated."""
         return self._consul(lambda consul: consul.catalog.members())
 
-    def decisions(self) -> Overrides:
+    def overrides(self) -> Overrides:
         """Read from Consul all that persons decided about the cluster."""
-        return self._consul(lambda consul: consul.overrides.decisions())
+        return self._consul(lambda consul: consul.overrides.read())
 
     def poll(
         self,
@@ -72,7 +72,7 @@ class Sources:
         """Ask consumers for their status, as `muster.coordinator.asking.StatusPoller`."""
         return poll_statuses(consumers, timeout, self._connections.status_pages(self._cluster.status), topics)
 
-    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> TopicOffsets:
         """Read the offsets of the topics that the cluster `reads` from Kafka.
 
         `groups` maps topics to the group that their assignment names, if that is not the one in the settings.
@@ -89,7 +89,7 @@ class Sources:
             raise
 
     def addresses(self) -> Mapping[str, str]:
-        """Where each server is, as far as known, by the names of `muster.cluster.reading.Place`."""
+        """Return where each server is, as far as known, by the names of `muster.cluster.reading.SourceName`."""
         return dict(self._addresses)
 
     def close(self) -> None:
@@ -144,11 +144,13 @@ Opener = Callable[[ClusterSettings], AbstractContextManager[Sources]]
 
 
 def open_sources(cluster: ClusterSettings) -> AbstractContextManager[Sources]:
-    """The servers of `cluster`, whose connections are closed at the end."""
+    """Open the servers of `cluster`; their connections are closed at the end."""
     return closing(Sources(cluster))
 
 
-def _read_offsets(groups: TopicGroups, reads: Callable[[str], bool], named: Mapping[str, str]) -> Offsets:
+def _read_offsets(
+    groups: TopicGroups, reads: Callable[[str], bool], named: Mapping[str, str]
+) -> TopicOffsets:
     listed = groups.default.topics.list_partitions()
     found = {topic: partitions for topic, partitions in listed.items() if reads(topic)}
     tps = [(topic, partition) for topic in sorted(found) for partition in sorted(found[topic])]
@@ -157,7 +159,7 @@ def _read_offsets(groups: TopicGroups, reads: Callable[[str], bool], named: Mapp
     def partly(
         ask: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, T]], of: list[TopicPartition]
     ) -> Mapping[TopicPartition, T]:
-        """What `ask` can tell; what it says of the others goes to `errors`."""
+        """Return what `ask` can tell; what it says of the others goes to `errors`."""
         try:
             return ask(of) if of else {}
         except PartitionError as error:
@@ -173,4 +175,4 @@ def _read_offsets(groups: TopicGroups, reads: Callable[[str], bool], named: Mapp
             others |= {topic: group.group_id for topic, _ in of_group}
     beginnings = partly(groups.default.beginning_offsets, tps)
     ends = partly(groups.default.end_offsets, tps)
-    return Offsets(found, ends, beginnings, committed, others, tuple(errors))
+    return TopicOffsets(found, ends, beginnings, committed, others, tuple(errors))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from muster.cluster.condition import Condition, ConsumerState
-from muster.cluster.lag import Measured, Offsets, measure
+from muster.cluster.lag import Measured, TopicOffsets, measure
 from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
@@ -69,7 +69,7 @@ class ClusterState:
         return self._readable[0]
 
     @property
-    def unreadable(self) -> dict[str, str]:
+    def unreadable_topics(self) -> dict[str, str]:
         """The other topics, with the reason."""
         return self._readable[1]
 
@@ -103,12 +103,12 @@ class ClusterState:
     @property
     def isolated(self) -> Mapping[str, IsolationEntry]:
         """The consumers that a person isolated with a command, with who and why."""
-        return self.decisions.isolated
+        return self.overrides.isolated
 
     @property
-    def decisions(self) -> Overrides:
+    def overrides(self) -> Overrides:
         """What people decided, as far as it was read."""
-        return self.consul.decisions if self.consul is not None else NO_OVERRIDES
+        return self.consul.overrides if self.consul is not None else NO_OVERRIDES
 
     @property
     def statuses(self) -> Mapping[str, ConsumerStatus]:
@@ -125,9 +125,9 @@ class ClusterState:
         return self.reading.consumers.value or Statuses()
 
     @property
-    def offsets(self) -> Offsets:
+    def offsets(self) -> TopicOffsets:
         """What Kafka says."""
-        return self.reading.kafka.value or Offsets()
+        return self.reading.kafka.value or TopicOffsets()
 
     # What follows from it
 
@@ -139,8 +139,8 @@ class ClusterState:
     @cached_property
     def leaving(self) -> dict[str, str]:
         """The topics that are not subscribed any more, with the reason."""
-        decisions = self.decisions
-        reads = self.settings.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
+        overrides = self.overrides
+        reads = self.settings.topics.read_with(overrides.subscriptions, overrides.topics_in_doubt)
         return reads.leaving(self.snapshots)
 
     @cached_property
@@ -203,7 +203,7 @@ class ClusterState:
         return holdings(self.cells)
 
     def lag_of(self, topic: str) -> tuple[int | None, float | None]:
-        """Lag and rate of a topic; None where nothing is known."""
+        """Return lag and rate of a topic; None where nothing is known."""
         return self.measured.total([(topic, p) for p in self.cells[topic].numbers])
 
     @cached_property
@@ -230,7 +230,7 @@ class ClusterState:
     @cached_property
     def pins(self) -> dict[str, dict[int, str]]:
         """Topic to partition to the consumer it is pinned to."""
-        return {t: dict(p) for t, p in self.decisions.pinned().items()}
+        return {t: dict(p) for t, p in self.overrides.pinned().items()}
 
     @cached_property
     def pinned_to(self) -> dict[str, int]:
@@ -249,7 +249,7 @@ class ClusterState:
         return (
             all(topic.state is State.STABLE for topic in self.topics.values())
             and bool(self.live)
-            and self.decisions.paused is None
+            and self.overrides.paused is None
             and not any(problem.blocking for problem in self.problems)
         )
 

@@ -11,23 +11,27 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from muster.commands.command import Actor, Command, CommandError, Foreseen, Outcome
+from muster.commands.command import Actor, Command, CommandError, CommandOutcome, Foreseen
 from muster.commands.target import Target
 from muster.core.history import LONGEST_DETAILS, CommandEntry
 from muster.edges.zookeeper import ZooKeeperError
 
 
-def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str, Any], via: str) -> Outcome:
+def carry_out(
+    command: Command, target: Target, actor: Actor, given: Mapping[str, Any], via: str
+) -> CommandOutcome:
     """Run `command` with the fields in `given`, and `record` it.
 
     Raises `CommandError`, and `ConsulError`, `ZooKeeperError` or `KafkaError` from the command; what a command did
-    before it failed (`Outcome.failure`) is recorded first.
+    before it failed (`CommandOutcome.failure`) is recorded first.
     """
     found = command.run(target, actor, **{each.name: each.read(given) for each in command.fields})
     missing = record(target, actor, found.name or command.name, found.values, via)
     if found.failure is not None:
         raise found.failure
-    return Outcome(found.lines + missing, {"cluster": target.cluster.name, **found.values, **actor.values()})
+    return CommandOutcome(
+        found.lines + missing, {"cluster": target.cluster.name, **found.values, **actor.values()}
+    )
 
 
 def record(target: Target, actor: Actor, what: str, values: Mapping[str, Any], via: str) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """What a command did: `lines` in words, and `values` (JSON-able) to keep. `name` is what the history calls it, if
     not by the command's name. `failure` ended it before it was through; it is raised when the rest is recorded."""
 
@@ -209,11 +209,11 @@ class Standing:
 class Command:
     """One command, as every surface offers it.
 
-    `run` takes target, actor and the values of `fields` by name; it returns an `Outcome`, or raises `CommandError`
-    after which nothing is written. A command that leaves an override names the command that takes it back (`undo`),
-    the override in an adjective (`override`) and those in force (`standing`). `unavailable` says why the command
-    makes no sense now, '' if it does. `foresee` returns what `run`, with the same arguments, would do (`Foreseen`);
-    each surface offers that before, and it changes nothing.
+    `run` takes target, actor and the values of `fields` by name; it returns a `CommandOutcome`, or raises
+    `CommandError` after which nothing is written. A command that leaves an override names the command that takes it
+    back (`undo`), the override in an adjective (`override`) and those in force (`standing`). `unavailable` says why
+    the command makes no sense now, '' if it does. `foresee` returns what `run`, with the same arguments, would do
+    (`Foreseen`); each surface offers that before, and it changes nothing.
 
     Texts: `label` is the button, `title` completes "Muster: ...", `summary` is one sentence, `documentation` the
     rest, `question` is what the page asks (fields and `cluster` in braces), `did` completes "ann ...". `risky` marks
@@ -227,7 +227,7 @@ class Command:
     summary: str
     question: str
     did: str
-    run: Callable[..., Outcome]
+    run: Callable[..., CommandOutcome]
     fields: tuple[Field, ...] = ()
     undo: str = ""
     override: str = ""

@@ -18,16 +18,23 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from muster.consumer.measures import Counters, Measures, PartitionView, words
-from muster.core.model import FailingRecord, Loss, Seek, TopicAssignment, TopicPartition, TopicStatus
+from muster.core.model import (
+    FailingRecord,
+    Loss,
+    OffsetRange,
+    Seek,
+    TopicAssignment,
+    TopicPartition,
+    TopicStatus,
+)
 from muster.core.ownership import (
+    BatchPlan,
     Due,
     Offer,
     Ownership,
     PassOver,
     Place,
-    Plan,
     PlanRefusedError,
-    Range,
     Source,
     TopicOffer,
 )
@@ -64,7 +71,7 @@ class StaleTokenError(PermissionError):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class AgentSnapshot:
     """The agent at one moment, for status page and metrics; see `muster.consumer.measures` for what is measured."""
 
     topics: Mapping[str, TopicStatus]
@@ -375,8 +382,8 @@ class Agent:
         self,
         token: str,
         asked: int,
-        finished: Mapping[str, Mapping[int, Range]],
-        offsets: Mapping[str, Mapping[int, Range]],
+        finished: Mapping[str, Mapping[int, OffsetRange]],
+        offsets: Mapping[str, Mapping[int, OffsetRange]],
         ends: Mapping[TopicPartition, int],
         problems: Iterable[str],
         jumps: Mapping[TopicPartition, Jump] | None = None,
@@ -440,14 +447,14 @@ class Agent:
             self.check_token(token)
             self._counters.read_bytes += size
 
-    def batch_started(self) -> Plan:
+    def batch_started(self) -> BatchPlan:
         """Return the plan of the batch that Spark hands over. Raises `PlanRefusedError` if it was not planned."""
         with self._changed:
             plan = self._ownership.batch()
             self._batch_began, self._under_way = self.clock(), frozenset(plan.filled)
             return plan
 
-    def batch_done(self, plan: Plan, error: str | None) -> bool:
+    def batch_done(self, plan: BatchPlan, error: str | None) -> bool:
         """Take note that the handler is done with a batch: with `error` if it raised, None if it did not.
 
         Returns whether so much has failed in a row that the query should be started again.
@@ -485,7 +492,7 @@ class Agent:
             counters.batches_took.took(0.0 if began is None else now - began)
             return False
 
-    def _judge(self, ranges: Mapping[TopicPartition, Range]) -> None:
+    def _judge(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         """Do what `on_poison` says if these are one record, and it is poison."""
         if len(ranges) > 1:
             return
@@ -796,13 +803,13 @@ class Agent:
                 self._logged[key] = now
             self._problems[key] = message
 
-    def view(self) -> View:
+    def view(self) -> AgentSnapshot:
         """Return everything at one moment."""
         with self._changed:
             self._measure_held()
             own, now = self._ownership, self.clock()
             took = 0.0 if self._batch_began is None else now - self._batch_began
-            return View(
+            return AgentSnapshot(
                 topics={} if TAKING_OVER in own.blocks else own.status(),
                 sources={
                     name: topic.source for name, topic in own.topics.items() if topic.source is not None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from muster.core.model import TopicPartition
 from muster.core.positions import Committed, of_another_topic, parse_stamp
 from muster.edges.kafka import NO_METADATA, GroupOffsets, PartitionError
-from muster.edges.kafka_fencing import Begin, Claims, FencedCommits, Outcome
+from muster.edges.kafka_fencing import Begin, Claims, CommitOutcome, FencedCommits
 
 
 class GuardedCommits:
@@ -45,9 +45,9 @@ class GuardedCommits:
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
-    ) -> Outcome:
+    ) -> CommitOutcome:
         """Commit what the group is not ahead of."""
-        outcome = Outcome()
+        outcome = CommitOutcome()
         try:
             found: Mapping[TopicPartition, Committed | None] = self._group.positions(offsets)
         except PartitionError as error:

@@ -26,7 +26,7 @@ from muster.core.positions import Committed, by_others, format_stamp, of_another
 from muster.edges.dead_letters import DeadLetterTopic, Record, RecordReader, ToWrite, letter
 from muster.edges.kafka import GroupOffsets, Identities, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import name_partitions
-from muster.edges.kafka_fencing import NO_LETTERS, FencedCommits, Outcome
+from muster.edges.kafka_fencing import NO_LETTERS, CommitOutcome, FencedCommits
 from muster.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class PlaceWorker:
 
     def _commit(
         self, due: Mapping[TopicPartition, Due], letters: Mapping[TopicPartition, ToWrite] = NO_LETTERS
-    ) -> Outcome:
+    ) -> CommitOutcome:
         offsets = {key: one.offset for key, one in due.items()}
         stamps = {key: format_stamp(self._cluster, one.topic_id, one.sought) for key, one in due.items()}
         with self._committing:
@@ -243,7 +243,7 @@ class PlaceWorker:
                 )
             return self._commits.commit(offsets, stamps)
 
-    def _take(self, due: Mapping[TopicPartition, Due], outcome: Outcome) -> None:
+    def _take(self, due: Mapping[TopicPartition, Due], outcome: CommitOutcome) -> None:
         if outcome.done:
             # One partition that cannot be committed must not keep the others from being closed.
             self._agent.committed({key: replace(due[key], offset=at) for key, at in outcome.done.items()})

@@ -22,7 +22,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 import muster
-from muster.consumer.agent import Agent, View
+from muster.consumer.agent import Agent, AgentSnapshot
 from muster.consumer.measures import Counters
 
 _OWN = ["cluster_name", "consumer_id"]
@@ -61,7 +61,7 @@ class ConsumerMetrics(Collector):
         yield from self._gauges(view)
         yield from self._counters(view.counters)
 
-    def _offsets(self, view: View) -> Iterator[Metric]:
+    def _offsets(self, view: AgentSnapshot) -> Iterator[Metric]:
         """What lag exporters have."""
         families = [
             GaugeMetricFamily(f"kafka_consumergroup_group_{name}", text, labels=_GROUP)
@@ -87,7 +87,7 @@ class ConsumerMetrics(Collector):
                 latest.add_metric([self._cluster, topic, partition], held.end)
         yield from (*families, latest)
 
-    def _labelled(self, view: View) -> Iterator[Metric]:
+    def _labelled(self, view: AgentSnapshot) -> Iterator[Metric]:
         """What is the consumer's own by partition, topic or reason."""
         partitions, topics = view.held.items(), view.topics.items()
         text = "Records that arrive in the partition a second, over about the last minute"
@@ -122,7 +122,7 @@ class ConsumerMetrics(Collector):
             GaugeMetricFamily, "barred", "1 for each reason why it takes nothing up", blocks, "reason"
         )
 
-    def _gauges(self, view: View) -> Iterator[Metric]:
+    def _gauges(self, view: AgentSnapshot) -> Iterator[Metric]:
         info = InfoMetricFamily("muster_consumer", "Which process this is", labels=_OWN)
         about = {"incarnation": self._incarnation, "version": muster.__version__, "host": self._host}
         info.add_metric(self._me, about)
@@ -205,6 +205,6 @@ class ConsumerMetrics(Collector):
         return family
 
 
-def _from_zero(view: View, counts: Mapping[str, int]) -> _Samples:
+def _from_zero(view: AgentSnapshot, counts: Mapping[str, int]) -> _Samples:
     """Counts by topic, with those topics in which nothing was counted so far: a rate is right from the first on."""
     return (((topic,), counts.get(topic, 0)) for topic in sorted(view.topics.keys() | counts.keys()))

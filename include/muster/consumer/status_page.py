@@ -21,7 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import SecretStr
 
 import muster
-from muster.consumer.agent import STOPPING, Agent, View
+from muster.consumer.agent import STOPPING, Agent, AgentSnapshot
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.model import TopicPartition
 from muster.core.wire import PROTOCOL
@@ -105,14 +105,14 @@ def _bearer(token: SecretStr | None) -> Callable[[str], Awaitable[None]]:
     return check
 
 
-def _state(view: View) -> str:
+def _state(view: AgentSnapshot) -> str:
     """What the consumer does as a whole: why it takes nothing up, or how far its query is."""
     if view.blocks:
         return ", ".join(sorted(view.blocks))
     return "running" if view.query_running else "starting"
 
 
-def _topic(view: View, topic: str) -> dict[str, Any]:
+def _topic(view: AgentSnapshot, topic: str) -> dict[str, Any]:
     held = view.topics[topic]
     source = view.sources.get(topic)
     offsets = {
@@ -164,7 +164,7 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
     }
 
 
-def _partition(view: View, tp: TopicPartition) -> dict[str, Any]:
+def _partition(view: AgentSnapshot, tp: TopicPartition) -> dict[str, Any]:
     held, lost = view.held[tp], view.counters.lost.get(tp)
     return {
         "position": held.position,

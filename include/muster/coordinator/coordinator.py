@@ -23,7 +23,7 @@ from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, 
 from muster.coordinator.seeker import Seeker
 from muster.coordinator.shadow import ShadowReport, shadow_report
 from muster.coordinator.topic_fetch import TopicFetch
-from muster.coordinator.view import View
+from muster.coordinator.view import CoordinatorView
 from muster.core import losses
 from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
@@ -112,7 +112,7 @@ class Coordinator:
         )
         return fetch.run(self.subscription(overrides))
 
-    def _await_need(self, long_poll: float) -> tuple[View, str, float]:
+    def _await_need(self, long_poll: float) -> tuple[CoordinatorView, str, float]:
         """Look at everything until there is something to act on, or `long_poll` seconds are over.
 
         Returns what was seen last, what ended the wait (`LONG_POLL_OVER` if its time is up), and how many seconds it
@@ -169,7 +169,7 @@ class Coordinator:
             raise found
         return found
 
-    def _why_act(self, view: View) -> str:
+    def _why_act(self, view: CoordinatorView) -> str:
         if not view.held:
             for topic, step in view.under_way().items():
                 return f"topic {topic}: {step}"
@@ -188,7 +188,7 @@ class Coordinator:
         """In how many seconds the patience with a consumer ends that is away, None if none is; writes nothing."""
         return self._next_change(self._ask(self._view()))
 
-    def _next_change(self, view: View) -> float | None:
+    def _next_change(self, view: CoordinatorView) -> float | None:
         """In how many seconds the patience with a consumer ends that is away, or a look at seeks is due; None for
         neither."""
         if view.overrides.paused is None and any(map(view.seeks, view.snapshots)):
@@ -307,13 +307,13 @@ class Coordinator:
                 self.pause(max(delay, self.clock() - began))
                 delay = min(delay * POLL_GROWTH, LAST_POLL)
 
-    def _record_losses(self, view: View) -> None:
+    def _record_losses(self, view: CoordinatorView) -> None:
         """Write down in the history what consumers report to be lost, and what it does not have yet."""
         for entry in self._unrecorded(view):
             log.warning("consumer %s lost records (%s): %s", entry.who, entry.why, entry.details)
             self.store.append_history(entry)
 
-    def _unrecorded(self, view: View) -> list[CommandEntry]:
+    def _unrecorded(self, view: CoordinatorView) -> list[CommandEntry]:
         reported = losses.entries(view.replies.statuses)
         if not reported:
             return []
@@ -323,7 +323,7 @@ class Coordinator:
         known = {losses.identity(e) for e in entries if isinstance(e, CommandEntry) and e.what == losses.WHAT}
         return [entry for entry in reported if losses.identity(entry) not in known]
 
-    def _carry_out_seeks(self, view: View) -> bool:
+    def _carry_out_seeks(self, view: CoordinatorView) -> bool:
         """Carry out the seeks that no consumer can, and end the requests of those that were carried out; return
         whether any was."""
         if view.overrides.paused is not None:
@@ -400,12 +400,12 @@ class Coordinator:
         """The topics that the cluster reads: by the settings, and by overrides."""
         return self.cluster.topics.read_with(overrides.subscriptions, overrides.topics_in_doubt)
 
-    def _view(self) -> View:
+    def _view(self) -> CoordinatorView:
         snapshots, unreadable = readable(self.store.snapshots())
         overrides = self._decisions()
         members = self.catalog.members()
         sought, seek_errors = self._sought(overrides, snapshots)
-        view = View(
+        view = CoordinatorView(
             snapshots,
             unreadable,
             members,
@@ -428,7 +428,7 @@ class Coordinator:
 
     def _decisions(self) -> Overrides:
         """All overrides. Raises `ConsulError` if another deployment coordinates the cluster."""
-        found = self.overrides.decisions()
+        found = self.overrides.read()
         if self.deployment is not None and (clash := self.deployment.clash(found.deployment, self.clock())):
             raise consul.ConsulError(f"cluster {self.cluster.name}: {clash}")
         return found
@@ -451,7 +451,7 @@ class Coordinator:
         except kafka.KafkaError as error:
             return frozenset(), (f"{error}; whether seeks were carried out is unknown",)
 
-    def _without_plan(self, view: View, error: str) -> View:
+    def _without_plan(self, view: CoordinatorView, error: str) -> CoordinatorView:
         """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces
         consumers that are gone for `planning_error_delay`, and leaving ones as next owners."""
         live, staying = view.membership.live, view.staying
@@ -491,12 +491,12 @@ class Coordinator:
             self._chosen = (choice, load_in_force(self.cluster, overrides))
         return self._chosen[1]
 
-    def _tell(self, view: View, written: Collection[Transition]) -> None:
+    def _tell(self, view: CoordinatorView, written: Collection[Transition]) -> None:
         """Tell the assignor how its plans ended; not the one that stands in for it while it fails."""
         if not view.planning_error:
             tell(self._assignor(view.overrides), written, view.membership.live)
 
-    def _shadow(self, view: View) -> ShadowReport | None:
+    def _shadow(self, view: CoordinatorView) -> ShadowReport | None:
         if self.cluster.shadow_assignor is None:
             return None
         live, staying = view.membership.live, view.staying
@@ -510,11 +510,11 @@ class Coordinator:
 
     def _ask(
         self,
-        view: View,
+        view: CoordinatorView,
         known: Answers | None = None,
         also: Questions | None = None,
         silence: float = SILENCE,
-    ) -> View:
+    ) -> CoordinatorView:
         """Ask all that the next step depends on, and `also` these; return the view with the replies.
 
         What is `known` already is not asked again. Those that are not live have `silence` seconds.
@@ -524,15 +524,15 @@ class Coordinator:
         replies = ask(self.poll, view.snapshots, view.membership, timeout, kept, also or {}, silence, noted)
         return replace(view, replies=replies)
 
-    def _now(self, view: View) -> float:
+    def _now(self, view: CoordinatorView) -> float:
         """The time by which patience is counted: ZooKeeper's where it counts, because clocks of workers differ."""
         counts = view.absences or any(map(view.patience.release, view.replies.lost))
         return self.store.now() if counts else self.clock()
 
-    def _transitions(self, view: View) -> list[Transition]:
+    def _transitions(self, view: CoordinatorView) -> list[Transition]:
         return view.transitions(self._now(view))
 
-    def _dated(self, view: View, transitions: list[Transition]) -> list[Transition]:
+    def _dated(self, view: CoordinatorView, transitions: list[Transition]) -> list[Transition]:
         """The same steps, by ZooKeeper's clock if one begins or ends a rebalance: workers whose clocks differ compare
         with its `since`."""
         since = [None if t.before.state is None else t.before.state.since for t in transitions]
@@ -540,16 +540,16 @@ class Coordinator:
             return transitions
         return view.transitions(self.store.now())
 
-    def _waiting(self, view: View) -> dict[str, list[Waiting]]:
+    def _waiting(self, view: CoordinatorView) -> dict[str, list[Waiting]]:
         replies, stuck_after = view.replies, self.cluster.stuck_after
         return held_up(view.snapshots, view.membership, replies.statuses, replies.failures, stuck_after)
 
-    def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
+    def _stuck(self, view: CoordinatorView, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
         # By the clock that has written `since`; while all are Stable no time counts but what consumers report.
         now = self.clock() if view.all_stable else self.store.now()
         return stuck(view.snapshots, waiting, now, self.cluster.stuck_after)
 
-    def _note_epochs(self, view: View, transitions: Collection[Transition]) -> None:
+    def _note_epochs(self, view: CoordinatorView, transitions: Collection[Transition]) -> None:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
         is of a backup. Raises `ConsulError`; then nothing may be written."""
         new = {t.topic: t.assignment.epoch for t in transitions}

@@ -145,7 +145,7 @@ def _outcome(
     coordinator: Coordinator, consumer: str, membership: Membership, snapshots: dict[str, TopicSnapshot]
 ) -> str:
     try:
-        overrides = coordinator.overrides.decisions()
+        overrides = coordinator.overrides.read()
         assignor = load_in_force(coordinator.cluster, overrides)
         context, _ = coordinator.contexts.read(snapshots, membership.live, assignor, overrides)
         without = WhatIf(without=frozenset({consumer}))

@@ -28,7 +28,7 @@ NO_MEMBERS = Membership({})
 
 
 @dataclass(frozen=True)
-class View:
+class CoordinatorView:
     """One reading, and the plan that follows.
 
     `unreadable_topics` maps topics whose nodes are invalid to the reason; they stay as they are. `leaving` maps the

@@ -63,7 +63,7 @@ class Import:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ImportPlan:
     """What is imported, in order; `left_out` says why some was found and is not; `without` has no offset there."""
 
     imports: tuple[Import, ...]
@@ -76,7 +76,7 @@ def plan_import(
     now: Mapping[TopicPartition, int | None],
     earliest: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
-) -> Plan:
+) -> ImportPlan:
     """What to import of `found`, where `now` has the partitions of the cluster."""
     imports: list[Import] = []
     left_out: dict[TopicPartition, str] = {}
@@ -89,7 +89,7 @@ def plan_import(
             )
         else:
             imports.append(Import(*tp, to, now[tp], earliest[tp], end[tp]))
-    return Plan(tuple(imports), left_out, tuple(sorted(now.keys() - found.keys())))
+    return ImportPlan(tuple(imports), left_out, tuple(sorted(now.keys() - found.keys())))
 
 
 def parse_zookeeper_offset(text: bytes, path: str) -> int:

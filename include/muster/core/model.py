@@ -16,6 +16,9 @@ from muster.core.partition_list import format_partitions
 TopicPartition = tuple[str, int]
 """Topic and partition number."""
 
+OffsetRange = tuple[int, int]
+"""Offsets of one partition, from the first up to, not including, the second."""
+
 Owners = Mapping[int, str]
 """Partition number to consumer id, of one topic."""
 

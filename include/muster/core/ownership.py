@@ -87,11 +87,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from zlib import crc32
 
-from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicStatus
+from muster.core.model import OffsetRange, Seek, TopicAssignment, TopicPartition, TopicStatus
 from muster.core.positions import Jump
-
-Range = tuple[int, int]
-"""Offsets `[from, to)` of one partition in one batch."""
 
 LONGEST_RENEWAL = 24 * 3600.0
 """Seconds after which the committed offset of a partition is committed again at the latest.
@@ -176,20 +173,20 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """A batch as it was planned: topic to partition to offsets; `topic_ids` are those that are known."""
 
     asked: int
-    offsets: Mapping[str, Mapping[int, Range]]
+    offsets: Mapping[str, Mapping[int, OffsetRange]]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def ranges(self) -> dict[TopicPartition, Range]:
+    def ranges(self) -> dict[TopicPartition, OffsetRange]:
         """The offsets by partition."""
         return {(topic, p): found for topic, ranges in self.offsets.items() for p, found in ranges.items()}
 
     @property
-    def filled(self) -> dict[TopicPartition, Range]:
+    def filled(self) -> dict[TopicPartition, OffsetRange]:
         """The offsets of the partitions that have some."""
         return {tp: (begin, end) for tp, (begin, end) in self.ranges.items() if begin < end}
 
@@ -347,7 +344,7 @@ class Ownership:
         self._asked = 0
         self._answered = 0
         self._running = False
-        self._plan = Plan(0, {})
+        self._plan = BatchPlan(0, {})
         self._first = True
         self._finished = True
 
@@ -469,7 +466,7 @@ class Ownership:
         self._running = self._first = running
         self._finished = not running
         self._answered = self._asked
-        self._plan = Plan(self._asked, {})
+        self._plan = BatchPlan(self._asked, {})
 
     def offer(self) -> Offer:
         """Return what the next batch may hold; this replaces the offer before.
@@ -534,7 +531,7 @@ class Ownership:
     def planned(
         self,
         asked: int,
-        offsets: Mapping[str, Mapping[int, Range]],
+        offsets: Mapping[str, Mapping[int, OffsetRange]],
         jumps: Mapping[TopicPartition, Jump] | None = None,
         noted: Mapping[TopicPartition, str] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
@@ -550,7 +547,7 @@ class Ownership:
         changes nothing if the plan does not follow from the newest offer, or if the batch planned before has not
         been processed.
         """
-        plan = Plan(
+        plan = BatchPlan(
             asked,
             {name: dict(ranges) for name, ranges in offsets.items() if ranges},
             {name: s.topic_id for name, s in self._given.items() if s.topic_id and offsets.get(name)},
@@ -602,7 +599,7 @@ class Ownership:
                 partition.sought = seek.id
                 partition.start = partition.processed = seek.offset
 
-    def _check(self, tp: TopicPartition, planned: Range, jump: Jump | None) -> None:
+    def _check(self, tp: TopicPartition, planned: OffsetRange, jump: Jump | None) -> None:
         """Raise `PlanRefusedError` if a partition's range does not follow from the newest offer and the last plan."""
         begin, end = planned
         name = f"topic {tp[0]!r}, partition {tp[1]}"
@@ -618,11 +615,11 @@ class Ownership:
             )
 
     @property
-    def stands_at(self) -> Mapping[str, Mapping[int, Range]]:
+    def stands_at(self) -> Mapping[str, Mapping[int, OffsetRange]]:
         """The last plan's ranges: where Spark stands once that batch is processed."""
         return self._plan.offsets
 
-    def batch(self) -> Plan:
+    def batch(self) -> BatchPlan:
         """Return the plan of the batch that begins now.
 
         Raises `PlanRefusedError` if every plan was processed already.
@@ -632,7 +629,7 @@ class Ownership:
         self._first = False
         return self._plan
 
-    def processed(self, plan: Plan) -> None:
+    def processed(self, plan: BatchPlan) -> None:
         """Take note that the handler finished a batch. Raises `PlanRefusedError` if it is not the last planned."""
         if not self._running or plan is not self._plan:
             raise PlanRefusedError(
@@ -647,7 +644,7 @@ class Ownership:
                 self.held[tp].processed = end
         self._settle()
 
-    def failed(self, plan: Plan) -> None:
+    def failed(self, plan: BatchPlan) -> None:
         """Take note that the handler raised: the batch is read again, by other plans. Nothing if it is not the last
         planned."""
         if not self._running or plan is not self._plan:

@@ -36,8 +36,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from muster.core.model import TopicPartition
-from muster.core.ownership import Range
+from muster.core.model import OffsetRange, TopicPartition
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds until a record that fails alone is tried again, at first and at most."""
@@ -133,7 +132,7 @@ class Turns:
         self._last[chosen] = self._number
         return candidates[chosen]
 
-    def failed(self, ranges: Mapping[TopicPartition, Range], now: float, error: str = "") -> None:
+    def failed(self, ranges: Mapping[TopicPartition, OffsetRange], now: float, error: str = "") -> None:
         """Take note that the handler raised, given the records of `ranges`, none of which is empty; `error` is what,
         such as `ValueError: ...`."""
         self._failed = True
@@ -170,7 +169,7 @@ class Turns:
                 )
             )
 
-    def fails_alone(self, ranges: Mapping[TopicPartition, Range]) -> bool:
+    def fails_alone(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
         """Whether it is a single record, known to fail."""
         known = self.suspects
         return len(ranges) == 1 and all(
@@ -207,7 +206,7 @@ class Turns:
         known = self.suspects
         self._drop({tp for tp, end in ends.items() if tp in known and end >= known[tp].until[tp]})
 
-    def processed(self, ranges: Mapping[TopicPartition, Range]) -> None:
+    def processed(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         """Take note that the handler returned from a batch of `ranges`, none of which is empty."""
         handler = self._handler_of(min(ranges)[0])
         self._streaks.pop(handler, None)

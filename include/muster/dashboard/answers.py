@@ -11,7 +11,7 @@ from muster.cluster.planning import NothingReadError
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.commands.audit import carry_out, foreseen
-from muster.commands.command import Actor, Outcome
+from muster.commands.command import Actor, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.dashboard.access import Right, Visitor
 from muster.dashboard.cluster_view import cluster_answer, summary, unread
@@ -134,7 +134,7 @@ class Answers:
             COMMANDS[command], self.open_target(self._cluster(name)), actor, body.model_dump()
         ).lines()
 
-    def command(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> Outcome:
+    def command(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> CommandOutcome:
         """Carry a command out. Raises `UnknownError`, `CommandError`, and the errors of the servers."""
         cluster = self._cluster(name)
         actor = Actor(visitor.name, body.reason, self.clock())

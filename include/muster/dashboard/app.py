@@ -121,7 +121,7 @@ def _reading(answers: Answers, reader: IdentifyVisitor) -> APIRouter:
     @router.get("/topics/{topic}")
     def topic(cluster: str, topic: str, request: Request) -> Response:
         watched, state = answers.state(cluster)
-        if topic not in state.snapshots and topic not in state.unreadable:
+        if topic not in state.snapshots and topic not in state.unreadable_topics:
             raise UnknownError(f"cluster {cluster!r} has no topic {topic!r}")
         return conditional(request, topic_answer(state, topic, watched.ttl))
 

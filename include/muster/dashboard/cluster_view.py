@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from muster.cluster.problems import Problem
-from muster.cluster.reading import Source
+from muster.cluster.reading import SourceReading
 from muster.cluster.state import ClusterState
 from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
@@ -50,7 +50,9 @@ def freshness(state: ClusterState, ttl: float) -> Freshness:
     return Freshness(read_at=state.at, ttl=ttl, sources=sources)
 
 
-def _source(name: Literal["zookeeper", "consul", "consumers", "kafka"], source: Source[Any]) -> SourceHealth:
+def _source(
+    name: Literal["zookeeper", "consul", "consumers", "kafka"], source: SourceReading[Any]
+) -> SourceHealth:
     return SourceHealth(
         source=name,
         reachable=source.error is None,
@@ -88,8 +90,8 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float, mistake: str = "
         health=_health(problems, phase),
         coordinator_dag=coordinator_dag(state.settings.name),
         may_edit=may_edit,
-        paused=_said(state.decisions.paused),
-        rebalance_asked=_said(state.decisions.rebalance),
+        paused=_said(state.overrides.paused),
+        rebalance_asked=_said(state.overrides.rebalance),
         state=phase,
         since=since,
         topics=_topics_by_state(state),
@@ -102,7 +104,7 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float, mistake: str = "
         rate=rate,
         consumed_rate=state.consumed_rate,
         last_rebalance=state.last_rebalance,
-        assignor=in_force(state.settings, state.decisions.assignor).name,
+        assignor=in_force(state.settings, state.overrides.assignor).name,
         problems=problems[:AT_A_GLANCE],
         problem_count=len(problems),
         freshness=freshness(state, ttl),
@@ -142,7 +144,7 @@ def cluster_answer(state: ClusterState, *, may_edit: bool, ttl: float, mistake: 
         ],
         pins=pins[:MOST],
         pin_count=len(pins),
-        exclusions=exclusion_entries(state.decisions.exclusions.values())[:MOST],
+        exclusions=exclusion_entries(state.overrides.exclusions.values())[:MOST],
         assignor=_assignor(state),
         assignors=choosable(settings),
         shadow_assignor=settings.shadow_assignor.name if settings.shadow_assignor else None,
@@ -150,13 +152,13 @@ def cluster_answer(state: ClusterState, *, may_edit: bool, ttl: float, mistake: 
         tick=settings.long_poll_timeout,
         group_id=settings.group_id,
         consul_service=settings.consul_service,
-        levers=command_states(state.decisions),
-        overrides=override_entries(state.decisions),
+        levers=command_states(state.overrides),
+        overrides=override_entries(state.overrides),
     )
 
 
 def _assignor(state: ClusterState) -> AssignorInForce:
-    chosen, configured = state.decisions.assignor, state.settings.assignor
+    chosen, configured = state.overrides.assignor, state.settings.assignor
     force = in_force(state.settings, chosen)
     return AssignorInForce(
         name=force.name,
@@ -184,7 +186,7 @@ def waiting_entry(state: ClusterState, waiting: Waiting) -> WaitingEntry:
 def pin_entries(state: ClusterState, topic: str | None = None) -> list[PinEntry]:
     """The pins, one entry a topic, consumer and decision."""
     grouped: dict[tuple[str, str, str, float, str], list[Pin]] = {}
-    for (of, _), pin in sorted(state.decisions.pins.items()):
+    for (of, _), pin in sorted(state.overrides.pins.items()):
         if topic in {None, of}:
             grouped.setdefault((of, pin.consumer, pin.by, pin.at, pin.why), []).append(pin)
     return [
@@ -203,11 +205,11 @@ def _obstacle(state: ClusterState, topic: str, consumer: str) -> str:
     """Why a pin cannot be obeyed now."""
     if state.membership is None:
         return ""
-    if (consumer, topic) in state.decisions.exclusions:
+    if (consumer, topic) in state.overrides.exclusions:
         return f"consumer {consumer} is excluded from the topic"
     if consumer in state.membership.isolated:
         return f"consumer {consumer} is isolated"
-    if consumer in state.decisions.drained:
+    if consumer in state.overrides.drained:
         return f"consumer {consumer} is drained"
     there = state.live.get(consumer)
     if there is None:
@@ -223,8 +225,8 @@ def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
 
 def _topics_by_state(state: ClusterState) -> dict[str, int]:
     counts = Counter(str(snapshot.name) for snapshot in state.snapshots.values())
-    if state.unreadable:
-        counts[UNREADABLE] = len(state.unreadable)
+    if state.unreadable_topics:
+        counts[UNREADABLE] = len(state.unreadable_topics)
     return dict(counts)
 
 

@@ -61,8 +61,8 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
         closing=count(PartitionState.CLOSING),
         pinned=state.pinned_to.get(consumer, 0),
         topics=len({topic for _, topic in holding}),
-        commands=on_consumer(state.decisions, consumer),
-        overrides=overrides_on(state.decisions, consumer),
+        commands=on_consumer(state.overrides, consumer),
+        overrides=overrides_on(state.overrides, consumer),
         lag=lag,
         rate=rate,
         share=round(each.partitions / each.weight / average, 2) if average and each.weight else None,
@@ -103,7 +103,7 @@ def consumer_answer(state: ClusterState, consumer: str, ttl: float) -> ConsumerA
         topics=_topics(state, consumer),
         errors=list(details.errors),
         exclusions=exclusion_entries(
-            e for e in state.decisions.exclusions.values() if e.consumer == consumer
+            e for e in state.overrides.exclusions.values() if e.consumer == consumer
         ),
         subscribes=sorted(there.topics) if there is not None and there.topics is not None else None,
         records=details.records,

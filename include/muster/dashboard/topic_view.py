@@ -27,8 +27,8 @@ _WORST_FIRST = [UNREADABLE, "Initial", "Closing", "Starting", "Stable"]
 
 def topic_row(state: ClusterState, topic: str) -> TopicRow:
     """One topic in the list."""
-    if topic in state.unreadable:
-        return TopicRow(topic=topic, state=UNREADABLE, error=state.unreadable[topic])
+    if topic in state.unreadable_topics:
+        return TopicRow(topic=topic, state=UNREADABLE, error=state.unreadable_topics[topic])
     line, cells, node = state.topics[topic], state.cells[topic], state.snapshots[topic].state
     lag, rate = state.lag_of(topic)
     return TopicRow(
@@ -57,7 +57,9 @@ def topics_answer(state: ClusterState, sort: TopicSort, asked: Asked, ttl: float
 @once_a_state
 def _rows(state: ClusterState) -> list[TopicRow]:
     """All topics."""
-    return [topic_row(state, topic) for topic in sorted(state.snapshots.keys() | state.unreadable.keys())]
+    return [
+        topic_row(state, topic) for topic in sorted(state.snapshots.keys() | state.unreadable_topics.keys())
+    ]
 
 
 def _worst_first(row: TopicRow) -> float:
@@ -95,7 +97,7 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
             for p, record in cells.parked.items()
         },
         waiting=[waiting_entry(state, waiting) for waiting in state.waiting.get(topic, [])],
-        exclusions=exclusion_entries(e for e in state.decisions.exclusions.values() if e.topic == topic),
+        exclusions=exclusion_entries(e for e in state.overrides.exclusions.values() if e.topic == topic),
         bootstrap_servers=assignment.bootstrap_servers if assignment is not None else "",
         group_id=assignment.group_id if assignment is not None else "",
         freshness=fresh,

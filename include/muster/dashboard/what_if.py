@@ -18,7 +18,7 @@ from muster.cluster.planning import Planning, Previewed
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.commands.audit import carry_out
-from muster.commands.command import Actor, CommandError, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.coordinator.asking import StatusPoller
@@ -100,7 +100,7 @@ def _in_full(state: ClusterState, request: WhatIfRequest) -> WhatIfRequest:
     supposed = request.assignor
     if supposed is None or supposed.name:
         return request
-    own = in_force(state.settings, state.decisions.assignor)
+    own = in_force(state.settings, state.overrides.assignor)
     full = SupposedAssignor(name=own.name, options={**own.options, **supposed.options})
     return request.model_copy(update={"assignor": full})
 
@@ -127,14 +127,14 @@ def _answer(
         after=_balance(found.after),
         impossible_pins=list(found.impossible_pins[:100]),
         under_way=sorted(found.under_way)[:100],
-        unreadable=state.unreadable,
+        unreadable=state.unreadable_topics,
         warnings=list(previewed.warnings[:100]),
         as_pins=as_pins,
         as_assignor=_as_assignor(request),
     )
 
 
-def apply_plan(target: Target, asked: ApplyBody, planned: Planned, actor: Actor) -> Outcome:
+def apply_plan(target: Target, asked: ApplyBody, planned: Planned, actor: Actor) -> CommandOutcome:
     """Bring about what was just planned with what there is now.
 
     Raises `CommandError` if it is not the plan that was shown, or cannot be brought about in this way. Pins are
@@ -158,7 +158,7 @@ def apply_plan(target: Target, asked: ApplyBody, planned: Planned, actor: Actor)
         pin = {"topic": topic, "partitions": format_partitions(partitions), "consumer": consumer}
         lines += carry_out(COMMANDS["pin"], target, actor, pin, VIA).lines
     values = {"cluster": target.cluster.name, "moved": answer.moved, **actor.values()}
-    return Outcome((f"{answer.moved} partition(s) pinned as previewed: {actor}", *lines), values)
+    return CommandOutcome((f"{answer.moved} partition(s) pinned as previewed: {actor}", *lines), values)
 
 
 def _pins(found: Preview) -> dict[tuple[str, str], set[int]]:

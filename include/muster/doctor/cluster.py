@@ -20,7 +20,7 @@ from muster.settings.assignor_choice import load_chosen
 
 def check_deployment(part: Part, state: ClusterState, this: Deployment | None) -> Check:
     """Whether another deployment coordinates the cluster with the same keys in Consul."""
-    noted = state.decisions.deployment
+    noted = state.overrides.deployment
     if state.consul is None or this is None:
         return part.skipped("deployment", "Consul cannot say it, or there is no connection to ZooKeeper")
     if clash := this.clash(noted, state.at):
@@ -40,7 +40,7 @@ def check_decisions(part: Part, state: ClusterState) -> Iterator[Check]:
             for name in ("coordination", "assignor", "keys")
         )
         return
-    found, cluster = state.decisions, state.settings
+    found, cluster = state.overrides, state.settings
     if found.paused is not None:
         yield part.warning(
             "coordination",

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from muster.cluster.reader import read_once
-from muster.cluster.reading import Place
+from muster.cluster.reading import SourceName
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.core.deployment import Deployment
@@ -135,7 +135,7 @@ def _state_checks(
     if not asks_consul:
         yield from (*_skipped(decisions), *_skipped(consumers))
         return
-    places = (Place.CONSUL, Place.CONSUMERS) if asks_consumers else (Place.CONSUL,)
+    places = (SourceName.CONSUL, SourceName.CONSUMERS) if asks_consumers else (SourceName.CONSUL,)
     reading = read_once(cluster, Sources(cluster, connections), places)
     state = ClusterState(cluster, reading, time.time())
     yield check_deployment(decisions, state, this)

@@ -10,7 +10,7 @@ NAMED = 5
 """A finding names so many items; its details hold all of them."""
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -25,7 +25,7 @@ class Check:
 
     part: str
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     found: str
     step: str = ""
     details: tuple[str, ...] = ()
@@ -39,19 +39,19 @@ class Part:
 
     def ok(self, name: str, found: str) -> Check:
         """All is well."""
-        return Check(self.name, name, Outcome.OK, found)
+        return Check(self.name, name, CheckOutcome.OK, found)
 
     def warning(self, name: str, found: str, step: str, details: Iterable[str] = ()) -> Check:
         """It works, or may; a person should look."""
-        return Check(self.name, name, Outcome.WARNING, found, step, tuple(details))
+        return Check(self.name, name, CheckOutcome.WARNING, found, step, tuple(details))
 
     def failed(self, name: str, found: str, step: str, details: Iterable[str] = ()) -> Check:
         """It does not work."""
-        return Check(self.name, name, Outcome.FAILED, found, step, tuple(details))
+        return Check(self.name, name, CheckOutcome.FAILED, found, step, tuple(details))
 
     def skipped(self, name: str, found: str) -> Check:
         """It could not be tried, because something before it failed."""
-        return Check(self.name, name, Outcome.SKIPPED, found)
+        return Check(self.name, name, CheckOutcome.SKIPPED, found)
 
     def refused(self, name: str, error: Exception) -> Check:
         """What an error of Muster's own says, which is 'problem; next step'."""
@@ -77,12 +77,12 @@ def named(items: Iterable[str]) -> str:
 
 def failed(checks: Iterable[Check]) -> bool:
     """Whether one of them failed."""
-    return any(check.outcome is Outcome.FAILED for check in checks)
+    return any(check.outcome is CheckOutcome.FAILED for check in checks)
 
 
 def counts(checks: Iterable[Check]) -> dict[str, int]:
     """How many checks ended how, every outcome named."""
-    found = {str(outcome): 0 for outcome in Outcome}
+    found = {str(outcome): 0 for outcome in CheckOutcome}
     for check in checks:
         found[check.outcome] += 1
     return found

@@ -24,7 +24,9 @@ class Tested:
 
 
 TESTED: Mapping[str, Tested] = {
-    "Python": Tested("3.11", "3.13", "all tests on 3.11; the installation on 3.11 and 3.13, the upgrade on 3.12"),
+    "Python": Tested(
+        "3.11", "3.13", "all tests on 3.11; the installation on 3.11 and 3.13, the upgrade on 3.12"
+    ),
     "Airflow": Tested("3.3", "3.3", "all tests"),
     "Spark": Tested(
         "3.5",

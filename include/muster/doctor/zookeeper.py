@@ -14,7 +14,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from muster.core.model import TopicSnapshot
 from muster.core.wire import WireError, assignment_path, assignments_path, state_path, states_path
-from muster.doctor.findings import Check, Outcome, Part, named
+from muster.doctor.findings import Check, CheckOutcome, Part, named
 from muster.doctor.versions import check_version
 from muster.edges.zookeeper import TopicStore
 from muster.edges.zookeeper_session import Session, ZooKeeperError
@@ -37,7 +37,7 @@ def check_zookeeper(part: Part, settings: ZooKeeperSettings, cluster: str, write
     try:
         reachable = _reachable(part, session)
         yield reachable
-        if reachable.outcome is not Outcome.OK:
+        if reachable.outcome is not CheckOutcome.OK:
             yield from (part.skipped(name, "ZooKeeper is out of reach") for name in names)
             return
         yield check_version(part, "ZooKeeper", _version(session))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from muster.core.overrides import IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_answers import AnswerBox
-from muster.edges.consul_api import Answer, ConsulApi, ConsulError, not_understood
+from muster.edges.consul_api import ConsulAnswer, ConsulApi, ConsulError, not_understood
 from muster.edges.consul_jobs import GENERATIONS, STOP, JobMailbox, StopRequest, UnreadableKeyError
 from muster.edges.consul_keys import PREFIX, Keys, of_consumer
 from muster.edges.consul_members import (
@@ -212,7 +212,7 @@ class ConsulCatalog:
         answer, registered = self._health(only)
         if answer.doubt:
             return False
-        decided = self._overrides.decisions()
+        decided = self._overrides.read()
         live = to_membership(
             registered.values(), dict.fromkeys({*decided.isolated, *decided.drained}, "")
         ).live
@@ -233,7 +233,9 @@ class ConsulCatalog:
         """
         return wait_for_own(self._api, own, timeout, poll, interrupted)
 
-    def _health(self, only: str = "", consistent: bool = False) -> tuple[Answer, dict[str, Registration]]:
+    def _health(
+        self, only: str = "", consistent: bool = False
+    ) -> tuple[ConsulAnswer, dict[str, Registration]]:
         answer = self._api.read_health(self.service, only, consistent)
         try:
             return answer, parse_registrations(answer.data)
@@ -257,7 +259,7 @@ class ConsulCatalog:
                 reason = f"{doubt}may hide them: it has ACLs, and the connection has no token; {step}"
         return _members(registered, isolated, reason)
 
-    def _look_again(self, consumer: str = "") -> tuple[Answer, Answer, dict[str, Registration]]:
+    def _look_again(self, consumer: str = "") -> tuple[ConsulAnswer, ConsulAnswer, dict[str, Registration]]:
         """Read the catalog and then the health endpoint, of all consumers or of one, some time apart."""
         self._pause(SECOND_LOOK * random.uniform(1.0, 1.5))  # noqa: S311  to spread load, not to keep a secret
         catalog = self._api.read_catalog(self.service, _only(consumer, "ServiceID") if consumer else "")

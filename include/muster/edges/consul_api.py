@@ -38,7 +38,7 @@ class ConsulDeniedError(ConsulError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ConsulAnswer:
     """What Consul answered to a read. `data` is None if there is nothing (404).
 
     `doubt` says why the answer may leave things out, '' if it does not.
@@ -63,7 +63,7 @@ def address(settings: ConsulSettings) -> str:
 
 def read_answer(
     settings: ConsulSettings, what: str, status: int, headers: Mapping[str, str], text: str
-) -> Answer:
+) -> ConsulAnswer:
     """Take an answer apart. Raises `ConsulError` if it is an error, no JSON, or has no index."""
     check_status(settings, what, status, text)
     filtered = headers.get("X-Consul-Results-Filtered-By-ACLs", "").lower() == "true"
@@ -83,7 +83,7 @@ def read_answer(
         data = None if status == HTTPStatus.NOT_FOUND else json.loads(text)
     except (KeyError, ValueError, RecursionError) as error:
         raise not_understood(settings, what, text) from error
-    return Answer(index, data, doubt)
+    return ConsulAnswer(index, data, doubt)
 
 
 def agent_health_path(service_id: str) -> str:
@@ -236,28 +236,28 @@ class ConsulApi:
         except (httpx.HTTPError, OSError) as error:
             raise unreachable(self.settings, f"{method} {path}", error) from error
 
-    def read_keys(self, path: str, **how: bool) -> Answer:
+    def read_keys(self, path: str, **how: bool) -> ConsulAnswer:
         """Read the key `path`; with `recurse` all that begin with it, with `keys` the names of these."""
         return self._answer(self._kv.get(path, **how))
 
-    def read_health(self, service: str, only: str = "", consistent: bool = False) -> Answer:
+    def read_health(self, service: str, only: str = "", consistent: bool = False) -> ConsulAnswer:
         """Read how the registrations of a service fare; `only` those that this filter of Consul's keeps."""
         if only or consistent:
             return self._read(f"/v1/health/service/{service}", only, consistent)
         return self._answer(self._health.service(service))
 
-    def read_catalog(self, service: str, only: str = "") -> Answer:
+    def read_catalog(self, service: str, only: str = "") -> ConsulAnswer:
         """Read the registrations of a service in `consistent` mode; `only` as for `read_health`."""
         if only:
             return self._read(f"/v1/catalog/service/{service}", only, consistent=True)
         return self._answer(self._catalog.service(service, consistency="consistent"))
 
-    def _read(self, path: str, only: str, consistent: bool) -> Answer:
+    def _read(self, path: str, only: str, consistent: bool) -> ConsulAnswer:
         """Make a read that python-consul cannot make: with a filter, or `consistent` of health."""
         params = self.params([("filter", only)] if only else [], consistent)
         return self._answer(self.send("GET", path, params))
 
-    def _answer(self, response: httpx.Response) -> Answer:
+    def _answer(self, response: httpx.Response) -> ConsulAnswer:
         what = f"GET {response.url.path}"
         return read_answer(self.settings, what, response.status_code, response.headers, response.text)
 

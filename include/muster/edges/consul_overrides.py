@@ -79,7 +79,7 @@ class OverrideStore:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    def decisions(self) -> Overrides:
+    def read(self) -> Overrides:
         """Return all overrides of the cluster, from one read of all its keys.
 
         Raises `ConsulError` also if the answer may leave keys out: not to see a pin would be to move its partition,

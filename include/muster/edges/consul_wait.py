@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from muster.edges.consul_api import (
-    Answer,
+    ConsulAnswer,
     ConsulApi,
     Params,
     agent_health_path,
@@ -104,7 +104,7 @@ class Track:
     index: int
     seen: str
     params: Params = field(default_factory=list)
-    answer: Answer | None = None
+    answer: ConsulAnswer | None = None
     """The last answer that brought something new."""
     cost: float = 0.0
     """Seconds that it took to take the last answer apart."""
@@ -251,7 +251,7 @@ def _news(api: ConsulApi, before: SeenKey, track: Track) -> SeenKey:
     )
 
 
-def _seen(api: ConsulApi, name: str, answer: Answer) -> SeenKey:
+def _seen(api: ConsulApi, name: str, answer: ConsulAnswer) -> SeenKey:
     return SeenKey(name, parse_key(api.settings, name, answer.trusted()), answer.index)
 
 

@@ -99,7 +99,7 @@ class Claims:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommitOutcome:
     """What became of a commit, by partition: acknowledged (the offset), refused for good, or to be tried again."""
 
     done: dict[TopicPartition, int] = field(default_factory=dict)
@@ -289,13 +289,13 @@ class FencedCommits:
         owned: Owned = lambda *_: True,
         begin: Begin = lambda _: True,
         landed: Landed = lambda _: None,
-    ) -> Outcome:
+    ) -> CommitOutcome:
         """Commit the next offset to read of each partition, each on its own, with its letter. They must be claimed.
 
         A letter is written if the offset that is `done` is the one that was given with it. Without `owned` what is
         claimed is taken for owned. `begin` and `landed` are for the claims of replacements.
         """
-        outcome = Outcome()
+        outcome = CommitOutcome()
         fences: dict[TopicPartition, _Fence] = {}
         with self._lock:
             for tp in offsets:

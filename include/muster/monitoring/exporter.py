@@ -15,12 +15,12 @@ from prometheus_client.registry import Collector
 
 from muster.cluster.cache import StateCache
 from muster.cluster.latest import Latest
-from muster.cluster.reading import Place, Source
+from muster.cluster.reading import SourceName, SourceReading
 from muster.cluster.state import ClusterState
 from muster.monitoring.exposition import Runs, Scraped, exposition
 from muster.settings.clusters import Clusters, load_clusters
 
-SCRAPED = (Place.ZOOKEEPER, Place.CONSUL, Place.KAFKA)
+SCRAPED = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.KAFKA)
 """What metrics are made of; the consumers are scraped themselves."""
 AT_ONCE = 8
 """Clusters whose runs are looked up in Airflow's database at the same time."""
@@ -58,7 +58,7 @@ class Exporter:
     def states(
         self,
         clusters: Collection[str],
-        places: Collection[Place],
+        places: Collection[SourceName],
         within: float,
         beside: Collection[Future[Any]] = (),
     ) -> dict[str, ClusterState]:
@@ -85,7 +85,7 @@ class Exporter:
         begun = {name: latest.begin() for name, latest in runs.items()}
         states = self.states(clusters, SCRAPED, within, begun.values())
         scraped = {
-            name: Scraped(state, runs[name].result(begun[name]) if name in runs else Source())
+            name: Scraped(state, runs[name].result(begun[name]) if name in runs else SourceReading())
             for name, state in states.items()
         }
         yield from exposition(scraped, len(found.mistakes), partitions)

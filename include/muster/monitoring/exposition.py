@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 import muster
 from muster.cluster.condition import COUNTED_AS
-from muster.cluster.reading import Source
+from muster.cluster.reading import SourceReading
 from muster.cluster.state import ClusterState
 from muster.core.model import State, TopicPartition
 
@@ -40,7 +40,7 @@ class Scraped:
     """What is exposed of one cluster: its state without values of earlier readings, and its coordinator's runs."""
 
     state: ClusterState
-    runs: Source[Runs] = field(default_factory=Source)
+    runs: SourceReading[Runs] = field(default_factory=SourceReading)
 
 
 @dataclass
@@ -94,7 +94,7 @@ def exposition(
 
 def _places(add: Add, scraped: Scraped) -> None:
     reading = scraped.state.reading
-    places: dict[str, Source[Any]] = {
+    places: dict[str, SourceReading[Any]] = {
         "airflow": scraped.runs,
         "consul": reading.consul,
         "kafka": reading.kafka,
@@ -139,7 +139,7 @@ def _topics(add: Add, state: ClusterState) -> None:
         ):
             add(f"muster_topic_{metric}", text, value, topic=topic)
     text = "Topics whose nodes cannot be read; the coordinator leaves them as they are"
-    for topic in state.unreadable:
+    for topic in state.unreadable_topics:
         add("muster_topic_left_alone", text, 1, topic=topic)
 
 
@@ -159,7 +159,7 @@ def _consumers(add: Add, state: ClusterState) -> None:
     add("muster_consumers_wanted", text, len(state.settings.consumer_ids()))
     text = "Whether Consul answers, but its answer cannot be trusted, so that everything stays as it is"
     add("muster_consul_doubt", text, state.membership is None)
-    decided = state.decisions
+    decided = state.overrides
     add("muster_cluster_paused", "Whether a person paused the coordination", decided.paused is not None)
     add("muster_pins", "Partitions that a person fixed to a consumer", len(decided.pins))
     add("muster_seeks", "Partitions whose seek is not carried out yet", len(decided.seeks))

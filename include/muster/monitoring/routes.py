@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import SecretStr
 
 from muster.cluster.cache import StateCache
-from muster.cluster.reading import Place
+from muster.cluster.reading import SourceName
 from muster.cluster.state import ClusterState
 from muster.monitoring.exporter import Exporter, RunsReader
 from muster.monitoring.exposition import TargetsUnknownError, targets
@@ -91,7 +91,7 @@ def metrics_router(
     def discover(cluster: Annotated[list[str] | None, Query()] = None) -> list[dict[str, Any]]:
         """The consumers' status pages. After an error Prometheus goes on with those that it knows."""
         try:
-            states = exporter.states(cluster or (), [Place.CONSUL], WITHIN)
+            states = exporter.states(cluster or (), [SourceName.CONSUL], WITHIN)
             return targets(states, [name for name, state in states.items() if _speaks_tls(state)])
         except (SettingsError, ConnectionSettingsError, TargetsUnknownError) as error:
             raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(error)) from error

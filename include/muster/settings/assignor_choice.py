@@ -43,11 +43,11 @@ def in_force(cluster: ClusterSettings, choice: AssignorChoice | None) -> Assigno
     )
 
 
-def load_in_force(cluster: ClusterSettings, decisions: Overrides = NO_OVERRIDES) -> Assignor:
+def load_in_force(cluster: ClusterSettings, overrides: Overrides = NO_OVERRIDES) -> Assignor:
     """Load the assignor that counts. Raises `AssignorError` as `load_chosen` does, and if it is unknown."""
-    if decisions.assignor_error:
-        raise AssignorError(decisions.assignor_error)
-    choice = decisions.assignor
+    if overrides.assignor_error:
+        raise AssignorError(overrides.assignor_error)
+    choice = overrides.assignor
     if choice is None:
         return load_assignor(cluster.assignor.name, cluster.assignor.options)
     try:

@@ -23,7 +23,7 @@ from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 from muster.settings.connection_lookup import extra_in_environment
 from muster.settings.last_correct import Kept, airflow_home, keep_correct, read_last_correct
 from muster.settings.marked_yaml import MarkedYaml, YamlError
-from muster.settings.mistakes import Source
+from muster.settings.mistakes import SettingsFile
 
 LONGEST_NAME = 200
 """Characters of a cluster's name that are looked at; fewer are allowed."""
@@ -236,7 +236,7 @@ def _parse(path: Path, text: bytes) -> _File:
         return _File(path, error=f"{path}:{error.line}: not YAML: {error}; correct the file")
     if document.has_only_comments and text.strip():
         return _File(path)  # an empty file is a mistake: it may just be being written
-    content, source = document.content, Source(path, document, ClusterSettings)
+    content, source = document.content, SettingsFile(path, document, ClusterSettings)
     if not isinstance(content, dict) or not isinstance(content.get("clusters"), dict):
         return _File(path, error=f"{path}: {_NO_CLUSTERS}")
     if extra := [str(key)[:100] for key in content if key not in {"clusters", RETENTION}]:
@@ -248,7 +248,7 @@ def _parse(path: Path, text: bytes) -> _File:
     return _entries(path, source, content)
 
 
-def _entries(path: Path, source: Source, content: dict[Any, Any]) -> _File:
+def _entries(path: Path, source: SettingsFile, content: dict[Any, Any]) -> _File:
     file = _File(path)
     if RETENTION in content:
         file = replace(file, retention_at=source.place(RETENTION))
@@ -271,7 +271,7 @@ def _entries(path: Path, source: Source, content: dict[Any, Any]) -> _File:
     return file
 
 
-def _entry(source: Source, name: str, entry: Any) -> ClusterSettings | str:
+def _entry(source: SettingsFile, name: str, entry: Any) -> ClusterSettings | str:
     """The settings of a cluster, or what is wrong with them."""
     if not isinstance(entry, dict):
         return source.error(name, f": expected keys and values, found {reprlib.repr(entry)}")

@@ -46,7 +46,7 @@ _TYPES = {
 """What pydantic says in terms of Python, in terms of the file."""
 
 
-class Source:
+class SettingsFile:
     """A file with its document, for errors that say where in it something is wrong."""
 
     def __init__(self, path: Path, document: MarkedYaml, model: type[BaseModel]) -> None:

@@ -5,8 +5,8 @@ is given, is for sinks of one's own: its `ranges` name the place of the records 
 `topic_ids`.
 """
 
-from muster.core.model import TopicPartition
-from muster.sinks.batch import Batch, Range
+from muster.core.model import OffsetRange, TopicPartition
+from muster.sinks.batch import Batch
 from muster.sinks.database import DatabaseSink
 from muster.sinks.delta import DeltaSink
 from muster.sinks.parquet import ParquetSink
@@ -17,8 +17,8 @@ __all__ = [
     "Coverage",
     "DatabaseSink",
     "DeltaSink",
+    "OffsetRange",
     "ParquetSink",
-    "Range",
     "SinkError",
     "TopicPartition",
 ]

@@ -15,10 +15,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NoReturn
 
-from muster.core.model import TopicPartition
-
-Range = tuple[int, int]
-"""Offsets from the first up to, not including, the second."""
+from muster.core.model import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +36,7 @@ class Batch:
     It is not Spark's integer `batch_id`, and raises TypeError where it is used as a number.
     """
 
-    ranges: Mapping[TopicPartition, Range]
+    ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
 

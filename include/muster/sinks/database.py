@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from muster.core.model import TopicPartition
-from muster.sinks.batch import Batch, Range
+from muster.core.model import OffsetRange, TopicPartition
+from muster.sinks.batch import Batch
 from muster.sinks.parquet import expand
 from muster.sinks.partition_folder import Coverage, SinkError
 from muster.sinks.rows import Pieces, collected, log_left_out, missing_rows
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PARAMETERS = 2_000
 """At most so many values go with one statement; SQL Server takes 2,100, others more."""
 TRIES = 10
-Place = tuple[str, str, int, str]
+OffsetsKey = tuple[str, str, int, str]
 """The sink's table, topic, partition and topic id: the key of a row of the offsets' table."""
 
 _IS_PLACE = "target = ? AND topic = ? AND partition_number = ? AND topic_id = ?"
@@ -107,7 +107,7 @@ class DatabaseSink:
     def _transaction(self, connection: Any, rows: pa.Table, batch: Batch) -> bool:
         """Whether the batch stands there; False if another writer changed one of its partitions meanwhile."""
         cursor = connection.cursor()
-        pieces: dict[TopicPartition, list[Range]] = {}
+        pieces: dict[TopicPartition, list[OffsetRange]] = {}
         for tp, held in sorted(batch.ranges.items()):
             place = (self.table, *tp, batch.topic_ids.get(tp[0], ""))
             before = self._stored(cursor, place)
@@ -125,7 +125,7 @@ class DatabaseSink:
             connection.commit()
         return True
 
-    def _stored(self, cursor: Any, place: Place) -> str | None:
+    def _stored(self, cursor: Any, place: OffsetsKey) -> str | None:
         """Which offsets of a partition stand in the table, None if nothing was ever written."""
         cursor.execute(
             self._sql(f"SELECT stored FROM {self.offsets_table} WHERE {_IS_PLACE}"),  # noqa: S608
@@ -134,7 +134,7 @@ class DatabaseSink:
         found = cursor.fetchone()
         return None if found is None else str(found[0])
 
-    def _change(self, cursor: Any, place: Place, before: str | None, after: str) -> bool:
+    def _change(self, cursor: Any, place: OffsetsKey, before: str | None, after: str) -> bool:
         """Whether `stored` was changed from `before` to `after`."""
         if before is None:
             into = f"{self.offsets_table} (target, topic, partition_number, topic_id, stored)"
@@ -200,7 +200,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _ranges(text: str) -> Iterator[Range]:
+def _ranges(text: str) -> Iterator[OffsetRange]:
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         yield int(first), int(last) + 1

@@ -16,8 +16,8 @@ try:
 except ImportError:  # the extra `delta`
     deltalake = None
 
-from muster.core.model import TopicPartition
-from muster.sinks.batch import Batch, Range
+from muster.core.model import OffsetRange, TopicPartition
+from muster.sinks.batch import Batch
 from muster.sinks.parquet import expand
 from muster.sinks.partition_folder import Coverage, SinkError
 from muster.sinks.rows import collected, log_left_out, missing_rows
@@ -103,7 +103,7 @@ class DeltaSink:
         if self._table is None:
             self._table = self._open(rows.schema)
         before: dict[str, Coverage] = {}
-        pieces: dict[TopicPartition, list[Range]] = {}
+        pieces: dict[TopicPartition, list[OffsetRange]] = {}
         for tp, held in batch.ranges.items():
             app_id = _app_id(tp, batch.topic_ids.get(tp[0], ""))
             before[app_id] = stored = self._known.get(app_id) or self._read(app_id)
@@ -187,8 +187,8 @@ def _changed(app_id: str, before: Coverage, after: Coverage) -> Versions:
     return found
 
 
-def _shown(batch: Batch) -> dict[str, dict[int, Range]]:
-    found: dict[str, dict[int, Range]] = {}
+def _shown(batch: Batch) -> dict[str, dict[int, OffsetRange]]:
+    found: dict[str, dict[int, OffsetRange]] = {}
     for (topic, partition), held in sorted(batch.ranges.items()):
         found.setdefault(topic, {})[partition] = held
     return found

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muster.core.model import TopicPartition
-from muster.sinks.batch import Batch, Range
+from muster.core.model import OffsetRange, TopicPartition
+from muster.sinks.batch import Batch
 from muster.sinks.partition_folder import (
     PartitionFolder,
     incoming_file,
@@ -41,7 +41,7 @@ _WRITTEN = "topic string, partition long, begin long, end long, file string"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB)")
 _BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 
-Written = dict[tuple[TopicPartition, Range], list[Path]]
+Written = dict[tuple[TopicPartition, OffsetRange], list[Path]]
 Folder = PartitionFolder | PendingFolder
 
 
@@ -93,7 +93,7 @@ class ParquetSink:
 
         Raises `SinkError` if it cannot be written, and what Spark raises if `frame` cannot be computed.
         """
-        pieces: dict[TopicPartition, list[Range]] = {}
+        pieces: dict[TopicPartition, list[OffsetRange]] = {}
         ranges = dict(batch.ranges)
         folders = {tp: self._folder(tp, batch.topic_ids.get(tp[0], "")) for tp in ranges}
         for tp, held in ranges.items():
@@ -140,7 +140,7 @@ class ParquetSink:
             PendingFolder(place, path, SUFFIX, self._join).publish(Due(math.inf, math.inf, of_all=True))
         return PartitionFolder(path, SUFFIX)
 
-    def _take(self, folder: Folder, pieces: list[tuple[Range, list[Path]]]) -> None:
+    def _take(self, folder: Folder, pieces: list[tuple[OffsetRange, list[Path]]]) -> None:
         """Store the files of each piece as one; a piece may have none."""
         for piece, files in pieces:
             file = self._rewrite(files, piece, folder) if len(files) > 1 else next(iter(files), None)
@@ -151,7 +151,7 @@ class ParquetSink:
         if self._publisher is not None:
             self._publisher.publish_due(folder.path)
 
-    def _place(self, folder: PartitionFolder, piece: Range, file: Path) -> None:
+    def _place(self, folder: PartitionFolder, piece: OffsetRange, file: Path) -> None:
         """Give a file its place; if others were quicker, give what is missing of it a file of its own."""
         while not folder.publish(piece, file):
             missing = folder.missing(piece)
@@ -165,7 +165,7 @@ class ParquetSink:
             file.unlink(missing_ok=True)
             return
 
-    def _rewrite(self, files: list[Path], piece: Range, folder: Folder) -> Path:
+    def _rewrite(self, files: list[Path], piece: OffsetRange, folder: Folder) -> Path:
         """One file of the rows that have offsets of `piece`, in order."""
         table = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
         offsets = table.column("offset").to_numpy()
@@ -241,12 +241,12 @@ def _local_folder(path: str) -> Path:
 def _write_task(
     batches: Iterable[pa.RecordBatch],
     folders: Mapping[TopicPartition, str],
-    ranges: Mapping[TopicPartition, Range],
+    ranges: Mapping[TopicPartition, OffsetRange],
     pieces: Pieces,
     compression: str,
 ) -> Iterator[pa.RecordBatch]:
     """Write the rows of one Spark task, a file for each piece of a partition that has some; tells which."""
-    writers: dict[tuple[TopicPartition, Range], _Writer] = {}
+    writers: dict[tuple[TopicPartition, OffsetRange], _Writer] = {}
     try:
         for batch in batches:
             for tp, rows in by_partition(batch):

@@ -43,7 +43,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from muster.sinks.batch import Range
+from muster.core.model import OffsetRange
 
 INCOMING, CLAIMS, TOPIC_ID = "_incoming", "_claims", "_topic_id"
 KEPT = 100
@@ -125,12 +125,12 @@ class PartitionFolder:
         self.look()
         self._tidy()
 
-    def missing(self, wanted: Range) -> list[Range]:
+    def missing(self, wanted: OffsetRange) -> list[OffsetRange]:
         """What of `wanted` does not stand here, as far as this process knows."""
         return self._coverage.missing(*wanted)
 
     @property
-    def ranges(self) -> tuple[Range, ...]:
+    def ranges(self) -> tuple[OffsetRange, ...]:
         """What stands here, as far as this process knows; ranges that touch are one."""
         return self._coverage.ranges
 
@@ -149,7 +149,7 @@ class PartitionFolder:
         self._last = last
         self._coverage = Coverage(self._files())
 
-    def publish(self, held: Range, incoming: Path) -> bool:
+    def publish(self, held: OffsetRange, incoming: Path) -> bool:
         """Give `incoming`, which holds the offsets `held`, its place.
 
         False if others were here: then `missing` knows what stands there now. It may also have been found while an
@@ -169,7 +169,7 @@ class PartitionFolder:
             (self._claims / f"{number - KEPT:020d}").unlink()
         return True
 
-    def _claim(self, number: int, held: Range, incoming: Path) -> bool:
+    def _claim(self, number: int, held: OffsetRange, incoming: Path) -> bool:
         claim = self._claims / f"{number:020d}"
         if not _make_once(claim, json.dumps({"from": held[0], "to": held[1], "file": incoming.name})):
             return False
@@ -180,7 +180,7 @@ class PartitionFolder:
         sync(self._claims)
         return True
 
-    def _place(self, held: Range, incoming: Path) -> None:
+    def _place(self, held: OffsetRange, incoming: Path) -> None:
         place = self.path / f"{held[0]:020d}-{held[1] - 1:020d}{self._suffix}"
         try:
             if not place.exists():
@@ -197,7 +197,7 @@ class PartitionFolder:
     def _numbers(self) -> list[int]:
         return [int(name) for name in os.listdir(self._claims) if name.isdigit()]  # noqa: PTH208  names are enough
 
-    def _files(self) -> Iterator[Range]:
+    def _files(self) -> Iterator[OffsetRange]:
         for name in os.listdir(self.path):  # noqa: PTH208
             if found := _NAME.fullmatch(name):
                 yield int(found[1]), int(found[2]) + 1
@@ -214,8 +214,8 @@ class PartitionFolder:
 class Coverage:
     """Offsets that are there, as ranges that neither touch nor overlap, in order."""
 
-    def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        self._ranges: list[Range] = []
+    def __init__(self, ranges: Iterable[OffsetRange] = ()) -> None:
+        self._ranges: list[OffsetRange] = []
         for covered in sorted(ranges):
             self.add(*covered)
 
@@ -230,9 +230,9 @@ class Coverage:
             (min([begin, *(r[0] for r in touched)]), max([end, *(r[1] for r in touched)]))
         ]
 
-    def missing(self, begin: int, end: int) -> list[Range]:
+    def missing(self, begin: int, end: int) -> list[OffsetRange]:
         """What of `begin` up to `end` is not there, in order."""
-        found: list[Range] = []
+        found: list[OffsetRange] = []
         at = begin
         for index in range(bisect_right(self._ranges, begin, key=lambda r: r[1]), len(self._ranges)):
             covered = self._ranges[index]
@@ -246,6 +246,6 @@ class Coverage:
         return found
 
     @property
-    def ranges(self) -> tuple[Range, ...]:
+    def ranges(self) -> tuple[OffsetRange, ...]:
         """All of it."""
         return tuple(self._ranges)

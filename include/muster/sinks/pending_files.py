@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.sinks.batch import Range
+from muster.core.model import OffsetRange
 from muster.sinks.partition_folder import Coverage, PartitionFolder, incoming_file, sync
 
 PENDING = "_pending"
@@ -52,7 +52,7 @@ class PendingFile:
     """
 
     path: Path
-    held: Range
+    held: OffsetRange
     size: int
     since: float
     mine: bool = False
@@ -68,7 +68,7 @@ class Piece:
     """Those rows of `file` that were made of the offsets `held`."""
 
     file: PendingFile
-    held: Range
+    held: OffsetRange
 
 
 Join = Callable[[Sequence[Piece], Path], int]
@@ -103,7 +103,9 @@ def pending_place(root: Path, published: Path) -> Path:
     return root / PENDING / published.relative_to(root)
 
 
-def runs(files: Iterable[PendingFile], published: Iterable[Range], file_size: float) -> list[list[Piece]]:
+def runs(
+    files: Iterable[PendingFile], published: Iterable[OffsetRange], file_size: float
+) -> list[list[Piece]]:
     """Plan the files to publish: pieces without a gap between them, each offset once, none of it `published`.
 
     A run ends with the piece that brings it to `file_size` bytes.
@@ -141,7 +143,7 @@ class PendingFolder:
         self._look()
         self._published = PartitionFolder(published, suffix)
 
-    def missing(self, wanted: Range) -> list[Range]:
+    def missing(self, wanted: OffsetRange) -> list[OffsetRange]:
         """Return what of `wanted` is not stored, as far as this process knows."""
         with self._lock:
             return [
@@ -150,7 +152,7 @@ class PendingFolder:
                 for held in self._stored.missing(*unpublished)
             ]
 
-    def store(self, held: Range, incoming: Path | None) -> None:
+    def store(self, held: OffsetRange, incoming: Path | None) -> None:
         """Take `incoming`, which holds the rows of `held`; None if there are none. Then they are on the disk."""
         with self._lock:
             path = self._place / f"{held[0]:020d}-{held[1] - 1:020d}{EMPTY if incoming is None else ''}"

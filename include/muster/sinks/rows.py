@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from muster.core.model import TopicPartition
-from muster.sinks.batch import Batch, Range
+from muster.core.model import OffsetRange, TopicPartition
+from muster.sinks.batch import Batch
 from muster.sinks.partition_folder import SinkError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Pieces = Mapping[TopicPartition, list[Range]]
+Pieces = Mapping[TopicPartition, list[OffsetRange]]
 """Of each partition the offsets that are still to be written."""
 
 
@@ -35,7 +35,7 @@ def collected(frame: DataFrame, batch: Batch) -> pa.Table:
     return table
 
 
-def log_left_out(tp: TopicPartition, held: Range, missing: list[Range]) -> None:
+def log_left_out(tp: TopicPartition, held: OffsetRange, missing: list[OffsetRange]) -> None:
     """Say it if of the offsets `held` of a batch only those `missing` are still to be written."""
     if missing != [held]:
         log.info("topic %r, partition %d: of offsets %d to %d, only %s are written", *tp, *held, missing)
@@ -70,7 +70,7 @@ def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.Rec
         yield (names[codes[begin]], int(numbers[begin])), batch.slice(begin, end - begin)
 
 
-def check(tp: TopicPartition, rows: pa.RecordBatch, ranges: Mapping[TopicPartition, Range]) -> None:
+def check(tp: TopicPartition, rows: pa.RecordBatch, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
     """Raise `SinkError` for rows that are none of the batch's."""
     begin, end = ranges.get(tp, (0, 0))
     offsets = rows.column("offset").to_numpy(zero_copy_only=False)
@@ -81,7 +81,7 @@ def check(tp: TopicPartition, rows: pa.RecordBatch, ranges: Mapping[TopicPartiti
         )
 
 
-def within(rows: pa.RecordBatch, piece: Range) -> pa.RecordBatch | None:
+def within(rows: pa.RecordBatch, piece: OffsetRange) -> pa.RecordBatch | None:
     """Return the rows with offsets of `piece`, None if there are none."""
     offsets = rows.column("offset").to_numpy(zero_copy_only=False)
     mask = (offsets >= piece[0]) & (offsets < piece[1])

@@ -96,7 +96,7 @@ def test_rotten_keys_cost_themselves(keys: list[tuple[str, str, bytes]], assigno
     cluster.settles()
     assert others(cluster.servers.keys) == before, "a run writes no key but that of epochs"
     assert cluster.snapshot("keep").assignment.owners[0] == "b", "the good pin is obeyed"
-    read = cluster.discovery.overrides.decisions()
+    read = cluster.discovery.overrides.read()
     understood = {f"muster/c/pinned/{t}/{p}" for t, p in read.pins} | {
         f"muster/c/excluded/{c}/{t}" for c, t in read.exclusions
     }
@@ -130,7 +130,7 @@ def test_malformed_coordination_keys_cost_themselves(
     before = cluster.zookeeper.data()
     cluster.join("c")
     cluster.run()
-    read = cluster.discovery.overrides.decisions()
+    read = cluster.discovery.overrides.read()
     assert (read.paused is not None) == (paused is not None)
     for error in read.errors:
         explains(error, "Consul key muster/c/coordination/")
@@ -174,7 +174,7 @@ def test_malformed_topic_keys_cost_themselves(keys: list[tuple[str, str, str, by
         cluster.key(f"topics/{how}/{kind}/{name}", value)
         count("Consul key")
     before = others(cluster.servers.keys)
-    read = cluster.discovery.overrides.decisions()
+    read = cluster.discovery.overrides.read()
     reads = cluster.settings.topics.read_with(read.subscriptions, read.topics_in_doubt)
     new = {topic for topic in ("more", "other") if reads.takes_up(topic)}
     kept = {topic for topic in ("good", "keep") if not reads.lets_go(topic)}
@@ -350,7 +350,7 @@ def test_key_lists_that_are_not_consuls(answer: bytes) -> None:
     api.read_keys = read
     for ask in (
         cluster.discovery.overrides.isolated,
-        cluster.discovery.overrides.decisions,
+        cluster.discovery.overrides.read,
         cluster.discovery.jobs.stop_requests,
     ):
         try:

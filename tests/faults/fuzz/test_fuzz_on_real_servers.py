@@ -194,7 +194,7 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
             eventually(stable, 120, "the good topics are Stable")
             found = store.snapshots()
             assert found["good-2"].assignment.owners[1] == "b", "the good pin is obeyed"  # type: ignore[union-attr]
-            assert len(discovery.overrides.decisions().errors) >= len(VALUES)
+            assert len(discovery.overrides.read().errors) >= len(VALUES)
             for topic in refused:
                 for path in (f"{root}/{topic}", f"{states}/{topic}"):
                     assert (client.get(path)[0] if client.exists(path) else None) == before.get(path), path

@@ -19,7 +19,7 @@ from muster.core.ownership import Place
 from muster.core.positions import Committed
 from muster.edges.kafka import NO_METADATA, Identities, KafkaError, TopicListing
 from muster.edges.kafka_admin import PartitionError
-from muster.edges.kafka_fencing import Begin, Claims, Outcome
+from muster.edges.kafka_fencing import Begin, Claims, CommitOutcome
 from muster.settings.connections import KafkaSettings
 from tests.faults.model.kafka import Brokers
 from tests.faults.model.threads import CONCURRENT, THREADING, TIME, at_work, copy_of, wait_until
@@ -160,12 +160,12 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
         self.process = process
         self.opened: list[Transactions] = []
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *further: Any, **named: Any) -> Outcome:
+    def commit(self, offsets: Mapping[TopicPartition, int], *further: Any, **named: Any) -> CommitOutcome:
         for key in offsets:
             fence = self._fences.get(key)
             if fence is not None and fence.call is None:
                 self.process.world.watchman.calls(self.process, key)
-        outcome: Outcome = super().commit(offsets, *further, **named)
+        outcome: CommitOutcome = super().commit(offsets, *further, **named)
         for key in outcome.refused:
             self.process.world.watchman.refused(self.process, key)
         return outcome
@@ -207,7 +207,7 @@ class Guarded(GuardedCommits):
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
-    ) -> Outcome:
+    ) -> CommitOutcome:
         outcome = super().commit(offsets, metadata)
         for key in outcome.refused:
             self.process.world.watchman.refused(self.process, key)

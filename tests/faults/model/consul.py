@@ -22,7 +22,7 @@ from muster.edges.consul import (
     WaitIndex,
 )
 from muster.edges.consul_answers import AnswerBox
-from muster.edges.consul_api import Answer, ConsulError
+from muster.edges.consul_api import ConsulAnswer, ConsulError
 from muster.edges.consul_keys import Keys
 from muster.settings.connections import ConsulSettings
 
@@ -220,27 +220,27 @@ class Api:
     def agent(self) -> HostAgent:
         return self.servers.agents[self.host]
 
-    def read_keys(self, path: str, recurse: bool = False) -> Answer:
+    def read_keys(self, path: str, recurse: bool = False) -> ConsulAnswer:
         self._reach("read Consul")
         found = [
             {"Key": key, "Value": base64.b64encode(value).decode(), "ModifyIndex": modified}
             for key, (value, modified) in self.servers.keys.items()
             if (key.startswith(path) if recurse else key == path)
         ]
-        return Answer(self.servers.index, found or None)
+        return ConsulAnswer(self.servers.index, found or None)
 
-    def read_catalog(self, service: str, only: str = "") -> Answer:
+    def read_catalog(self, service: str, only: str = "") -> ConsulAnswer:
         return self.read_health(service, only)
 
-    def read_health(self, service: str, only: str = "", consistent: bool = False) -> Answer:
+    def read_health(self, service: str, only: str = "", consistent: bool = False) -> ConsulAnswer:
         self._reach("read Consul")
         servers = self.servers
         if servers.empty > 0:
             servers.empty -= 1
-            return Answer(servers.index, [])
+            return ConsulAnswer(servers.index, [])
         wanted = _filter(only)
         listed = [(a, s) for a in servers.agents.values() for s in a.listed.values() if wanted(s)]
-        return Answer(servers.index, [service.entry(agent.failed) for agent, service in listed])
+        return ConsulAnswer(servers.index, [service.entry(agent.failed) for agent, service in listed])
 
     def require_key_read(self, path: str) -> None:
         """There are no ACLs here, so nothing is hidden."""

@@ -32,7 +32,7 @@ from muster.core.state_machine import _Draft, _Inputs
 from muster.edges import consul_members, zookeeper_transitions
 from muster.edges.consul import ConsulCatalog, ConsulError, Members, OverrideStore
 from muster.edges.consul_members import to_membership
-from muster.edges.kafka_fencing import Outcome
+from muster.edges.kafka_fencing import CommitOutcome
 from muster.edges.status import StatusResult
 from muster.edges.zookeeper import TopicStore
 from tests.faults.model.commits import committer, fencing
@@ -83,7 +83,7 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
 
     patch.setattr(ConsulCatalog, "_confirm_empty", believe)
     patch.setattr(viewing, "advance", go_on)
-    patch.setattr(viewing.View, "held", property(lambda view: ""))
+    patch.setattr(viewing.CoordinatorView, "held", property(lambda view: ""))
 
 
 def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
@@ -138,20 +138,20 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
             self._known = members
             return members
 
-        decided = self.overrides.decisions
+        decided = self.overrides.read
 
-        def decisions() -> Overrides:
+        def read_overrides() -> Overrides:
             try:
                 return decided()
             except ConsulError:
                 return NO_OVERRIDES
 
         self._known = getattr(self, "_known", None)
-        self.catalog.members, self.overrides.decisions = remembered, decisions
+        self.catalog.members, self.overrides.read = remembered, read_overrides
         try:
             return original(self)
         finally:
-            del self.catalog.members, self.overrides.decisions
+            del self.catalog.members, self.overrides.read
 
     note = OverrideStore.note_epochs
 
@@ -217,9 +217,11 @@ def commit_by_a_replacement_unasked(patch: MonkeyPatch) -> None:
 
 
 def commit_what_the_group_is_ahead_of(patch: MonkeyPatch) -> None:
-    def commit(self: GuardedCommits, offsets: Mapping[Any, int], metadata: Mapping[Any, str]) -> Outcome:
+    def commit(
+        self: GuardedCommits, offsets: Mapping[Any, int], metadata: Mapping[Any, str]
+    ) -> CommitOutcome:
         self._group.commit(offsets, metadata)
-        return Outcome(done=dict(offsets))
+        return CommitOutcome(done=dict(offsets))
 
     patch.setattr(GuardedCommits, "commit", commit)
 
@@ -238,8 +240,8 @@ def take_back_at_once_what_was_refused(patch: MonkeyPatch) -> None:
 def take_a_commit_that_is_not_allowed_for_made(patch: MonkeyPatch) -> None:
     original = fencing.FencedCommits.commit
 
-    def commit(self: Any, offsets: Mapping[Any, int], *further: Any) -> Outcome:
-        outcome: Outcome = original(self, offsets, *further)
+    def commit(self: Any, offsets: Mapping[Any, int], *further: Any) -> CommitOutcome:
+        outcome: CommitOutcome = original(self, offsets, *further)
         for key in [key for key, why in outcome.failed.items() if why == "not allowed"]:
             outcome.done[key] = offsets[key]
             del outcome.failed[key]
@@ -459,7 +461,7 @@ def stay_silent_on_another_group(patch: MonkeyPatch) -> None:
 
 
 def freeze_on_a_planning_error(patch: MonkeyPatch) -> None:
-    patch.setattr(viewing.View, "held", property(lambda view: view.planning_error))
+    patch.setattr(viewing.CoordinatorView, "held", property(lambda view: view.planning_error))
 
 
 def trust_the_clock_of_any_worker(patch: MonkeyPatch) -> None:

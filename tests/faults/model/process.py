@@ -21,7 +21,7 @@ from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
 from muster.core import positions
 from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, TopicStatus
-from muster.core.ownership import Place, Plan, Source
+from muster.core.ownership import BatchPlan, Place, Source
 from muster.core.positions import Committed, Jump, Start
 from muster.edges.consul_api import ConsulError
 from muster.edges.status import StatusFailure, StatusResult
@@ -88,7 +88,7 @@ class Query:
         self.agent = process.agent
         self.token = ""
         self.stands: dict[str, dict[int, tuple[int, int]]] = {}
-        self.batch: Plan | None = None
+        self.batch: BatchPlan | None = None
         self.first = True
         self.stopping = self.ended = False
         self.start()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Outcome, listed
+from muster.commands.command import Actor, CommandError, CommandOutcome, listed
 from muster.core.overrides import Override
 from muster.core.partition_list import format_partitions
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from muster.commands.target import Target
 
 
-def isolate(target: Target, actor: Actor, consumer: str) -> Outcome:
+def isolate(target: Target, actor: Actor, consumer: str) -> CommandOutcome:
     """Isolate `consumer`. Raises `CommandError` if there is no such consumer, or if it is isolated already."""
     target.check_consumer(consumer)
     if not target.consul.overrides.isolate(consumer, by=actor.name, why=actor.reason, at=actor.at):
@@ -35,10 +35,10 @@ def isolate(target: Target, actor: Actor, consumer: str) -> Outcome:
         f"consumer {consumer} of cluster {target.cluster.name} is isolated: {actor}",
         "its partitions go to the other consumers; restore takes it back",
     )
-    return Outcome(lines, {"consumer": consumer})
+    return CommandOutcome(lines, {"consumer": consumer})
 
 
-def restore(target: Target, actor: Actor, consumer: str) -> Outcome:
+def restore(target: Target, actor: Actor, consumer: str) -> CommandOutcome:
     """End the isolation of `consumer`. Raises `CommandError` if it is not isolated by a key."""
     target.check_consumer(consumer)
     if not target.consul.overrides.restore(consumer):
@@ -47,47 +47,47 @@ def restore(target: Target, actor: Actor, consumer: str) -> Outcome:
         more = "; it is in Consul's maintenance mode, which ends with 'consul maint'" if maintenance else ""
         raise _not(target, consumer, "isolated", target.consul.overrides.isolated(), more)
     lines = (f"consumer {consumer} of cluster {target.cluster.name} is restored: {actor}",)
-    return Outcome(lines, {"consumer": consumer})
+    return CommandOutcome(lines, {"consumer": consumer})
 
 
-def drain(target: Target, actor: Actor, consumer: str) -> Outcome:
+def drain(target: Target, actor: Actor, consumer: str) -> CommandOutcome:
     """Drain `consumer`. Raises `CommandError` if there is no such consumer, or if it is drained already."""
     target.check_consumer(consumer)
     if not target.consul.overrides.drain(consumer, by=actor.name, why=actor.reason, at=actor.at):
         raise _already(
-            target, consumer, "drained", target.consul.overrides.decisions().drained.get(consumer), "undrain"
+            target, consumer, "drained", target.consul.overrides.read().drained.get(consumer), "undrain"
         )
     lines = [
         f"consumer {consumer} of cluster {target.cluster.name} is drained: {actor}",
         "its partitions are handed to the other consumers in order; it stays without any until undrain takes it back",
     ]
     membership = target.consul.catalog.members().membership
-    drained = target.consul.overrides.decisions().drained
+    drained = target.consul.overrides.read().drained
     if membership is not None and not membership.live.keys() - drained.keys() - {consumer}:
         lines.append(
             "no other consumer is live that is not drained: it keeps its partitions until there is one"
         )
-    return Outcome(tuple(lines), {"consumer": consumer})
+    return CommandOutcome(tuple(lines), {"consumer": consumer})
 
 
-def undrain(target: Target, actor: Actor, consumer: str) -> Outcome:
+def undrain(target: Target, actor: Actor, consumer: str) -> CommandOutcome:
     """Let `consumer` have partitions again. Raises `CommandError` if it is not drained."""
     if not target.consul.overrides.undrain(consumer):
-        raise _not(target, consumer, "drained", target.consul.overrides.decisions().drained)
+        raise _not(target, consumer, "drained", target.consul.overrides.read().drained)
     lines = (f"consumer {consumer} of cluster {target.cluster.name} gets partitions again: {actor}",)
-    return Outcome(lines, {"consumer": consumer})
+    return CommandOutcome(lines, {"consumer": consumer})
 
 
-def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> Outcome:
+def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> CommandOutcome:
     """Keep `consumer` from `topic`. Raises `CommandError` if one is unknown, or the consumer is excluded already."""
     target.check_topic(topic)
     target.check_consumer(consumer)
     if not target.consul.overrides.exclude(consumer, topic, by=actor.name, why=actor.reason, at=actor.at):
-        standing = target.consul.overrides.decisions().exclusions.get((consumer, topic))
+        standing = target.consul.overrides.read().exclusions.get((consumer, topic))
         raise _already(target, consumer, f"excluded from topic {topic!r}", standing, "include")
     pinned = [
         number
-        for (of, number), pin in target.consul.overrides.decisions().pins.items()
+        for (of, number), pin in target.consul.overrides.read().pins.items()
         if of == topic and pin.consumer == consumer
     ]
     lines = [
@@ -96,17 +96,17 @@ def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> Outcome:
     ]
     if pinned:
         lines.insert(1, f"its pins of partition(s) {format_partitions(pinned)} cannot be obeyed meanwhile")
-    return Outcome(tuple(lines), {"consumer": consumer, "topic": topic})
+    return CommandOutcome(tuple(lines), {"consumer": consumer, "topic": topic})
 
 
-def include(target: Target, actor: Actor, consumer: str, topic: str) -> Outcome:
+def include(target: Target, actor: Actor, consumer: str, topic: str) -> CommandOutcome:
     """Take the exclusion of `consumer` from `topic` back. Raises `CommandError` if there is none."""
     if not target.consul.overrides.include(consumer, topic):
-        standing = target.consul.overrides.decisions().exclusions
+        standing = target.consul.overrides.read().exclusions
         excluded = [f"{of} from {name}" for of, name in standing]
         raise _not(target, consumer, f"excluded from topic {topic!r}", excluded)
     lines = (f"consumer {consumer} of cluster {target.cluster.name} takes topic {topic} again: {actor}",)
-    return Outcome(lines, {"consumer": consumer, "topic": topic})
+    return CommandOutcome(lines, {"consumer": consumer, "topic": topic})
 
 
 def _already(target: Target, consumer: str, how: str, standing: Override | None, undo: str) -> CommandError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome, listed
+from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen, listed
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.overrides import ConsumptionPause, flow_scope
 from muster.core.partition_list import format_partitions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from muster.core.seeking import Bounds
 
 
-def pause_consumption(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+def pause_consumption(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Pause the consumption of `partitions` of `topic`; without partitions of the topic, without a topic of all.
 
     Raises `CommandError` if the topic or a partition is unknown, or all that is named is paused by itself already.
@@ -34,41 +34,41 @@ def pause_consumption(target: Target, actor: Actor, topic: str, partitions: froz
         if consul.overrides.pause_consumption(topic, partition, by=actor.name, why=actor.reason, at=actor.at)
     ]
     if not new:
-        raise _paused_already(scope, topic, partitions, consul.overrides.decisions().consumption)
+        raise _paused_already(scope, topic, partitions, consul.overrides.read().consumption)
     lines = [
         f"consumption of {scope} of cluster {cluster} is paused: {actor}",
         "the owners keep what they have, finish and commit the batch under way, and read no more until it is resumed",
         *waits_for_coordination(target),
     ]
-    return Outcome(tuple(lines), named(topic, partitions))
+    return CommandOutcome(tuple(lines), named(topic, partitions))
 
 
-def resume_consumption(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+def resume_consumption(
+    target: Target, actor: Actor, topic: str, partitions: frozenset[int]
+) -> CommandOutcome:
     """End the pause that was given for just this; a wider or narrower one stays, and is named.
 
     Raises `CommandError`, and resumes nothing, if part of it was not paused by itself.
     """
     consul, cluster = target.consul, target.cluster.name
-    _check_paused(cluster, topic, partitions, consul.overrides.decisions().consumption)
+    _check_paused(cluster, topic, partitions, consul.overrides.read().consumption)
     scope = flow_scope(topic, _shown(partitions))
     for partition in _each(partitions):
         consul.overrides.resume_consumption(topic, partition)
-    still = [
-        each for each in consul.overrides.decisions().consumption if not topic or each.topic in {"", topic}
-    ]
+    still = [each for each in consul.overrides.read().consumption if not topic or each.topic in {"", topic}]
     lines = [
         f"consumption of {scope} of cluster {cluster} goes on: {actor}",
         *(f"still paused: {each}" for each in still),
         *waits_for_coordination(target),
     ]
-    return Outcome(tuple(lines), named(topic, partitions))
+    return CommandOutcome(tuple(lines), named(topic, partitions))
 
 
 def foresee_pause(target: Target, _actor: Actor, topic: str, partitions: frozenset[int]) -> Foreseen:
     """Return which partitions a pause stops, and what waits in them, and change nothing. Raises `CommandError` as
     `pause_consumption` does."""
     scope = check_scope(target, topic, partitions)
-    pauses = target.consul.overrides.decisions().consumption
+    pauses = target.consul.overrides.read().consumption
     if all((topic, partition) in _scopes(pauses) for partition in _each(partitions)):
         raise _paused_already(scope, topic, partitions, pauses)
     return _foreseen(target, topic, partitions, pauses, "paused")
@@ -77,7 +77,7 @@ def foresee_pause(target: Target, _actor: Actor, topic: str, partitions: frozens
 def foresee_resumption(target: Target, _actor: Actor, topic: str, partitions: frozenset[int]) -> Foreseen:
     """Return which partitions go on, and what waits in them, and change nothing. Raises `CommandError` as
     `resume_consumption` does."""
-    pauses = target.consul.overrides.decisions().consumption
+    pauses = target.consul.overrides.read().consumption
     _check_paused(target.cluster.name, topic, partitions, pauses)
     ended = {(topic, partition) for partition in _each(partitions)}
     staying = [each for each in pauses if (each.topic, each.partition) not in ended]
@@ -87,7 +87,7 @@ def foresee_resumption(target: Target, _actor: Actor, topic: str, partitions: fr
 def _foreseen(
     target: Target, topic: str, partitions: frozenset[int], staying: Iterable[ConsumptionPause], what: str
 ) -> Foreseen:
-    """Each partition is `what`, `paused` or `resumed`, unless one of the pauses that are `staying` covers it."""
+    """Foresee each partition as `what`, `paused` or `resumed`, unless one of the `staying` pauses covers it."""
     found, unknown = partitions_of(target, topic, partitions)
     bounds, unread = read_bounds(target, found)
     pauses = {tp: pause for tp in found if (pause := pause_of(staying, tp))}
@@ -145,7 +145,7 @@ def pause_of(pauses: Iterable[ConsumptionPause], tp: TopicPartition) -> Consumpt
 
 
 def _waiting(*bounds: Bounds | None) -> str:
-    """How many records wait, to follow a statement; '' if that is unknown."""
+    """Return how many records wait, to follow a statement; '' if that is unknown."""
     known = [each.end - each.position for each in bounds if each is not None]
     return f"; {sum(known)} record(s) wait" if known else ""
 
@@ -188,19 +188,19 @@ def check_scope(target: Target, topic: str, partitions: frozenset[int]) -> str:
 
 
 def waits_for_coordination(target: Target) -> list[str]:
-    """What keeps it from being carried out now."""
-    paused = target.consul.overrides.decisions().paused
+    """Return what keeps it from being carried out now."""
+    paused = target.consul.overrides.read().paused
     return [] if paused is None else [f"coordination is {paused}; this waits until it is resumed"]
 
 
 def named(topic: str, partitions: frozenset[int]) -> dict[str, str]:
-    """What an outcome says of the scope: the topic and the partitions, as far as they were given."""
+    """Return what an outcome says of the scope: the topic and the partitions, as far as they were given."""
     found = {"topic": topic, "partitions": _shown(partitions)}
     return {field: text for field, text in found.items() if text}
 
 
 def _each(partitions: frozenset[int]) -> list[int | None]:
-    """The partitions, in order; None alone for a whole topic, or all topics."""
+    """Return the partitions, in order; None alone for a whole topic, or all topics."""
     return [*sorted(partitions)] or [None]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, NamedAssignor, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome, NamedAssignor
 from muster.core.assignors import AssignorError
 from muster.core.overrides import shown_options
 from muster.settings.assignor_choice import load_chosen
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from muster.commands.target import Target
 
 
-def pause(target: Target, actor: Actor) -> Outcome:
+def pause(target: Target, actor: Actor) -> CommandOutcome:
     """Pause coordination. Raises `CommandError` if it is paused already."""
     cluster = target.cluster.name
     if not target.consul.overrides.pause(by=actor.name, why=actor.reason, at=actor.at):
-        found = target.consul.overrides.decisions().paused
+        found = target.consul.overrides.read().paused
         raise CommandError(
             f"cluster {cluster!r} is {found or 'paused'} already; resume it first to give another reason"
         )
@@ -38,13 +38,13 @@ def pause(target: Target, actor: Actor) -> Outcome:
         "nothing is planned or written until it is resumed; consumers go on with what they have, and one that dies "
         "is not replaced",
     )
-    return Outcome(lines)
+    return CommandOutcome(lines)
 
 
-def resume(target: Target, actor: Actor) -> Outcome:
+def resume(target: Target, actor: Actor) -> CommandOutcome:
     """End the pause. Raises `CommandError` if coordination is not paused."""
     cluster = target.cluster.name
-    before = target.consul.overrides.decisions().paused
+    before = target.consul.overrides.read().paused
     if not target.consul.overrides.resume():
         raise CommandError(
             f"cluster {cluster!r} is not paused by Muster's command; the coordinator's DAG may be"
@@ -52,16 +52,16 @@ def resume(target: Target, actor: Actor) -> Outcome:
     lines = [f"coordination of cluster {cluster} goes on: {actor}"]
     if before is not None:
         lines.append(f"it was {before}")
-    return Outcome(tuple(lines))
+    return CommandOutcome(tuple(lines))
 
 
-def rebalance_now(target: Target, actor: Actor) -> Outcome:
+def rebalance_now(target: Target, actor: Actor) -> CommandOutcome:
     """Have the coordinator rebalance at once. Raises `CommandError` if coordination is paused.
 
     An earlier request that was not carried out yet is replaced.
     """
     cluster = target.cluster.name
-    before = target.consul.overrides.decisions()
+    before = target.consul.overrides.read()
     if before.paused is not None:
         raise CommandError(
             f"cluster {cluster!r} is {before.paused}: nothing can be rebalanced now; resume it first"
@@ -74,10 +74,10 @@ def rebalance_now(target: Target, actor: Actor) -> Outcome:
     ]
     if before.rebalance is not None:
         lines.append(f"in place of: {before.rebalance}")
-    return Outcome(tuple(lines))
+    return CommandOutcome(tuple(lines))
 
 
-def plan_with(target: Target, actor: Actor, assignor: NamedAssignor | None) -> Outcome:
+def plan_with(target: Target, actor: Actor, assignor: NamedAssignor | None) -> CommandOutcome:
     """Plan with `assignor` from now on; None: with the one of the settings again.
 
     Raises `CommandError` if there is no such assignor, it may not be chosen by hand or refuses its options; for None
@@ -87,14 +87,14 @@ def plan_with(target: Target, actor: Actor, assignor: NamedAssignor | None) -> O
     return _clear(target, actor) if assignor is None else _choose(target, actor, assignor)
 
 
-def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> Outcome:
+def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> CommandOutcome:
     cluster, name, options = target.cluster, assignor.name, dict(assignor.options)
     try:
         load_chosen(cluster, name, options)
         json.dumps(options, allow_nan=False)
     except (AssignorError, TypeError, ValueError) as error:
         raise CommandError(f"{error}; the assignor of cluster {cluster.name!r} stays as it is") from error
-    before = target.consul.overrides.decisions().assignor
+    before = target.consul.overrides.read().assignor
     target.consul.overrides.choose_assignor(name, options, by=actor.name, why=actor.reason, at=actor.at)
     lines = (
         f"cluster {cluster.name} is planned with {name}{shown_options(options)}: {actor}",
@@ -102,12 +102,12 @@ def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> Outcome:
         if before
         else f"the settings say {_own(target)}, which is overridden until it is cleared",
     )
-    return Outcome(lines, {"assignor": name, "options": options})
+    return CommandOutcome(lines, {"assignor": name, "options": options})
 
 
-def _clear(target: Target, actor: Actor) -> Outcome:
+def _clear(target: Target, actor: Actor) -> CommandOutcome:
     cluster = target.cluster
-    before = target.consul.overrides.decisions().assignor
+    before = target.consul.overrides.read().assignor
     if not target.consul.overrides.clear_assignor():
         raise CommandError(
             f"cluster {cluster.name!r} is planned with {_own(target)} of the settings already; nothing to clear"
@@ -116,7 +116,7 @@ def _clear(target: Target, actor: Actor) -> Outcome:
     if before is not None:
         lines.append(f"it was {before} before")
     own = cluster.assignor
-    return Outcome(tuple(lines), {"assignor": own.name, "options": own.options}, name="clear-assignor")
+    return CommandOutcome(tuple(lines), {"assignor": own.name, "options": own.options}, name="clear-assignor")
 
 
 def _own(target: Target) -> str:

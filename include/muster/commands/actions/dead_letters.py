@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
@@ -42,7 +42,7 @@ class Wanted:
     since: float = 0.0
 
     def takes(self, letter: Letter) -> bool:
-        """Whether a letter is meant."""
+        """Return whether a letter is meant."""
         said = letter.record.said
         return (
             self.topic in {None, said("topic")}
@@ -54,7 +54,7 @@ class Wanted:
 
 def replay_dead_letters(
     target: Target, actor: Actor, topic: str, partitions: frozenset[int], error: str
-) -> Outcome:
+) -> CommandOutcome:
     """Write letters back: those of a topic, of partitions, with a text in their error; without these all.
 
     Raises as `replay`.
@@ -93,7 +93,7 @@ def replay(
     again: bool = False,
     to: str | None = None,
     most: int = MOST,
-) -> Outcome:
+) -> CommandOutcome:
     """Write the `wanted` letters back, the oldest first: each to where it came from, or to topic `to`.
 
     `places` are those in the dead-letter topic (`PARTITION/OFFSET`) that alone are meant; `again` means also letters
@@ -124,22 +124,24 @@ def replay(
 
 
 def place_of(letter: Letter) -> str:
-    """Where a letter lies in the dead-letter topic, `PARTITION/OFFSET`."""
+    """Return where a letter lies in the dead-letter topic, `PARTITION/OFFSET`."""
     return f"{letter.record.partition}/{letter.record.offset}"
 
 
-def _outcome(cluster: str, actor: Actor, written: Counter[str], failure: BaseException | None) -> Outcome:
+def _outcome(
+    cluster: str, actor: Actor, written: Counter[str], failure: BaseException | None
+) -> CommandOutcome:
     topics = dict(sorted(written.items()))
     lines = (
         f"{written.total()} dead letter(s) of cluster {cluster} are written back: {actor}",
         *(f"{number} record(s) written to topic {topic}" for topic, number in topics.items()),
     )
     values = {"topic": ", ".join(topics), "letters": written.total(), "topics": topics}
-    return Outcome(lines, values, failure=failure)
+    return CommandOutcome(lines, values, failure=failure)
 
 
 def _summary(topics: Mapping[str, int], before: int) -> tuple[str, ...]:
-    """How many letters are written back, by topic, and how many were before."""
+    """Return how many letters are written back, by topic, and how many were before."""
     total = sum(topics.values())
     named = ", ".join(f"{topic} {number}" for topic, number in topics.items())
     more = [f"the oldest {MOST} at once; give the command again for the others"] if total > MOST else []

@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome, listed
+from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen, listed
 from muster.core.imported_offsets import (
     ForeignOffsetsError,
     Import,
-    Plan,
+    ImportPlan,
     parse_checkpoint_offsets,
     plan_import,
 )
@@ -48,7 +48,7 @@ def foresee_import(
 
 def import_offsets(
     target: Target, actor: Actor, group: str, zookeeper_group: str, zookeeper: str, checkpoint: str
-) -> Outcome:
+) -> CommandOutcome:
     """Commit for the cluster's group what the one source that is given has, as the newest owner of each partition.
 
     Raises `CommandError` if not just one source is given, if it may not be read or has nothing, while its consumers
@@ -75,7 +75,7 @@ def import_offsets(
         f"{len(offsets)} partition(s): {actor}",
         *_foreseen(planned).lines(),
     )
-    return Outcome(lines, {"source": source, "offsets": by_topic})
+    return CommandOutcome(lines, {"source": source, "offsets": by_topic})
 
 
 def _find(
@@ -189,7 +189,7 @@ def _allowed_folder(target: Target, text: str) -> Path:
     )
 
 
-def _plan(target: Target, group: GroupOffsets, found: Found) -> Plan:
+def _plan(target: Target, group: GroupOffsets, found: Found) -> ImportPlan:
     """Return what importing `found` changes. Raises `KafkaError`, `ConsulError`."""
     partitions = _partitions(group, target)
     return plan_import(
@@ -211,7 +211,7 @@ def _refusal(target: Target, group: GroupOffsets) -> str:
     return _running(cluster.group_id, [member.client_id for member in group.members()])
 
 
-def _foreseen(planned: Plan, *more: str) -> Foreseen:
+def _foreseen(planned: ImportPlan, *more: str) -> Foreseen:
     imports = planned.imports
     partitions = (
         *(
@@ -251,7 +251,7 @@ def _words(effects: Mapping[str, int]) -> str:
     )
 
 
-def _values(planned: Plan) -> dict[str, Any]:
+def _values(planned: ImportPlan) -> dict[str, Any]:
     return {
         "imports": [
             {
@@ -272,7 +272,7 @@ def _values(planned: Plan) -> dict[str, Any]:
 
 
 def _partitions(group: GroupOffsets, target: Target) -> list[TopicPartition]:
-    reads = target.cluster.topics.read_with(target.consul.overrides.decisions().subscriptions)
+    reads = target.cluster.topics.read_with(target.consul.overrides.read().subscriptions)
     there = group.topics.list_topics().partitions
     return [
         (topic, p) for topic, found in sorted(there.items()) if reads.includes(topic) for p in sorted(found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.core.overrides import Pin
 from muster.core.partition_list import format_partitions
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from muster.commands.target import Target
 
 
-def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], consumer: str) -> Outcome:
+def pin(
+    target: Target, actor: Actor, topic: str, partitions: frozenset[int], consumer: str
+) -> CommandOutcome:
     """Fix `partitions` of `topic` to `consumer`; earlier pins of them are replaced.
 
     Raises `CommandError` if the topic, a partition or the consumer is unknown, or if the consumer is excluded from
@@ -28,7 +30,7 @@ def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], co
     consul, cluster = target.consul, target.cluster.name
     target.check_partitions(topic, partitions)
     target.check_consumer(consumer)
-    before = consul.overrides.decisions()
+    before = consul.overrides.read()
     if (exclusion := before.exclusions.get((consumer, topic))) is not None:
         raise CommandError(f"consumer {exclusion}; include it first, or pin to another consumer")
     for partition in sorted(partitions):
@@ -44,14 +46,14 @@ def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], co
         *_hindrances(target, topic, consumer),
         "unpin takes it back",
     )
-    return Outcome(lines, {"topic": topic, "partitions": named, "consumer": consumer})
+    return CommandOutcome(lines, {"topic": topic, "partitions": named, "consumer": consumer})
 
 
-def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Take the pins of `partitions` back. Raises `CommandError`, and takes none back, if one of them is not
     pinned."""
     consul, cluster = target.consul, target.cluster.name
-    pins = {number: pin for (of, number), pin in consul.overrides.decisions().pins.items() if of == topic}
+    pins = {number: pin for (of, number), pin in consul.overrides.read().pins.items() if of == topic}
     if missing := partitions - pins.keys():
         raise CommandError(
             f"partition(s) {format_partitions(missing)} of topic {topic!r} in cluster {cluster!r} are not "
@@ -64,11 +66,11 @@ def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) 
         f"partition(s) {named} of topic {topic} of cluster {cluster} are no longer pinned: {actor}",
         "they stay where they are until balance asks for something else",
     )
-    return Outcome(lines, {"topic": topic, "partitions": named})
+    return CommandOutcome(lines, {"topic": topic, "partitions": named})
 
 
 def _hindrances(target: Target, topic: str, consumer: str) -> list[str]:
-    """What keeps a pin from being obeyed now, as far as service discovery knows."""
+    """Return what keeps a pin from being obeyed now, as far as service discovery knows."""
     membership = target.consul.catalog.members().membership
     if membership is None:
         return []
@@ -76,7 +78,7 @@ def _hindrances(target: Target, topic: str, consumer: str) -> list[str]:
     if live is None:
         state = "isolated" if consumer in membership.isolated else "not live"
         return [f"consumer {consumer} is {state} now; the pin waits for it"]
-    if consumer in target.consul.overrides.decisions().drained:
+    if consumer in target.consul.overrides.read().drained:
         return [f"consumer {consumer} is drained now; the pin waits until it is undrained"]
     if not live.subscribes(topic):
         return [f"consumer {consumer} does not subscribe to topic {topic}; the pin waits until it does"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen
 from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
 from muster.core.parking import Answer
 
@@ -23,7 +23,7 @@ SHOWN = 200
 
 def answer_record(
     answer: Answer, target: Target, actor: Actor, topic: str, partition: int, offset: int
-) -> Outcome:
+) -> CommandOutcome:
     """Have `answer` done to the record. Raises `CommandError` if its handler does not fail with it now, if the answer
     does not fit, and for a dead letter without fencing."""
     tp = topic, partition
@@ -38,7 +38,7 @@ def answer_record(
         "error": record.error,
     }
     lost = {"lost": record.lost} if record.lost else {}
-    return Outcome((f"{becomes}: {actor}", found), {**values, **lost})
+    return CommandOutcome((f"{becomes}: {actor}", found), {**values, **lost})
 
 
 def foresee_answer(
@@ -55,7 +55,7 @@ def foresee_answer(
 def _checked(
     target: Target, tp: TopicPartition, offset: int, answer: Answer
 ) -> tuple[Failing, FailingRecord]:
-    """What the owner fails with, and the record. Raises `CommandError` if the answer does not fit it."""
+    """Return what the owner fails with, and the record. Raises `CommandError` if the answer does not fit it."""
     if answer is Answer.DEAD_LETTER and not target.cluster.fencing:
         raise CommandError(
             f"cluster {target.cluster.name!r} has 'fencing: false', and a dead letter is written in the transaction "
@@ -86,7 +86,7 @@ def _checked(
 def _words(
     target: Target, tp: TopicPartition, owner: str, record: FailingRecord, answer: Answer
 ) -> tuple[str, str]:
-    """What becomes of the record, and how its owner fares with it."""
+    """Return what becomes of the record, and how its owner fares with it."""
     where = _where(tp)
     if record.lost:
         does = "goes on behind what is lost" if answer is Answer.SKIP else "looks for its records again"
@@ -107,7 +107,7 @@ def _where(tp: TopicPartition) -> str:
 
 
 def _content(target: Target, assignment: TopicAssignment, tp: TopicPartition, offset: int) -> tuple[str, ...]:
-    """What the record holds, in lines; or why that cannot be shown, which keeps a person from no answer."""
+    """Return what the record holds, in lines; or why that cannot be shown, which keeps a person from no answer."""
     try:
         record = target.record(assignment, tp, offset)
     except CommandError as error:
@@ -123,7 +123,7 @@ def _content(target: Target, assignment: TopicAssignment, tp: TopicPartition, of
 
 
 def _brief(data: bytes | None) -> str:
-    """The beginning of `data` as text, and its size in bytes."""
+    """Return the beginning of `data` as text, and its size in bytes."""
     if data is None:
         return "null"
     text = data[:SHOWN].decode("utf-8", "replace")

@@ -19,7 +19,7 @@ from muster.commands.actions.consumption import (
     read_bounds,
     waits_for_coordination,
 )
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome, listed
+from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen, listed
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.overrides import Overrides, SeekRequest, flow_scope
 from muster.core.partition_list import format_partitions
@@ -43,7 +43,7 @@ def foresee_seek(target: Target, actor: Actor, to: str, topic: str, partitions: 
     return _foreseen(_plan(target, actor, to, topic, partitions))
 
 
-def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> Outcome:
+def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Have `partitions` of `topic` go on at `to`; without partitions the topic, without a topic all.
 
     Raises `CommandError`, and asks for nothing, if `to` is no place to go on at, the topic or a partition is unknown,
@@ -66,14 +66,14 @@ def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozense
         "back what was not carried out yet",
         *waits_for_coordination(target),
     )
-    return Outcome(lines, {"to": to, **named(topic, partitions), "seek": seek_id})
+    return CommandOutcome(lines, {"to": to, **named(topic, partitions), "seek": seek_id})
 
 
-def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Take back the seeks of `partitions` of `topic` that are not carried out; without partitions those of the topic,
     without a topic all. Raises `CommandError` if there are none."""
     consul, cluster = target.consul, target.cluster.name
-    concerned = _concerned(cluster, topic, partitions, consul.overrides.decisions())
+    concerned = _concerned(cluster, topic, partitions, consul.overrides.read())
     shown = format_partitions(partitions) if partitions else ""
     for of, number in concerned:
         consul.overrides.cancel_seek(of, number)
@@ -81,13 +81,13 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
         f"{len(concerned)} seek(s) of {flow_scope(topic, shown)} of cluster {cluster} are taken back: {actor}",
         "what its owner has carried out meanwhile stays so",
     )
-    return Outcome(lines, named(topic, partitions))
+    return CommandOutcome(lines, named(topic, partitions))
 
 
 def foresee_cancelling(target: Target, _actor: Actor, topic: str, partitions: frozenset[int]) -> Foreseen:
     """Return which seeks are taken back, and where their partitions go on then, and change nothing. Raises
     `CommandError` as `cancel_seek` does."""
-    decided = target.consul.overrides.decisions()
+    decided = target.consul.overrides.read()
     concerned = _concerned(target.cluster.name, topic, partitions, decided)
     found, _ = partitions_of(target, topic, partitions)
     bounds, unread = read_bounds(target, {tp: found[tp] for tp in concerned if tp in found})
@@ -105,7 +105,7 @@ def foresee_cancelling(target: Target, _actor: Actor, topic: str, partitions: fr
 
 
 def _goes_on(bounds: Bounds | None) -> str:
-    """Where the partition goes on without a seek, to follow a statement; '' if that is unknown."""
+    """Return where the partition goes on without a seek, to follow a statement; '' if that is unknown."""
     if bounds is None:
         return ""
     return f"; goes on at {bounds.position}, {bounds.end - bounds.position} record(s) wait"
@@ -114,7 +114,7 @@ def _goes_on(bounds: Bounds | None) -> str:
 def _concerned(
     cluster: str, topic: str, partitions: frozenset[int], decided: Overrides
 ) -> dict[TopicPartition, SeekRequest]:
-    """The seeks that are not carried out, of what is named. Raises `CommandError` if there are none."""
+    """Return the seeks that are not carried out, of what is named. Raises `CommandError` if there are none."""
     if partitions and not topic:
         raise CommandError("partitions are those of a topic; name the topic as well")
     concerned = {
@@ -133,7 +133,7 @@ def _concerned(
 def _plan(
     target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]
 ) -> dict[TopicPartition, Planned]:
-    """Where each partition goes on. Raises `CommandError`."""
+    """Return where each partition goes on. Raises `CommandError`."""
     _check_versions(target)
     check_scope(target, topic, partitions)
     try:
@@ -169,8 +169,8 @@ def _check_versions(target: Target) -> None:
 def _assigned(
     target: Target, topic: str, partitions: frozenset[int]
 ) -> dict[TopicPartition, TopicAssignment]:
-    """The partitions that are named, with the assignment of their topic. Raises `CommandError` for a topic that has
-    none."""
+    """Return the partitions that are named, with the assignment of their topic. Raises `CommandError` for a topic
+    that has none."""
     with target.store() as store:
         snapshots, unreadable = readable(store.snapshots())
     chosen: dict[TopicPartition, TopicAssignment] = {}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Outcome, listed
+from muster.commands.command import Actor, CommandError, CommandOutcome, listed
 from muster.core.subscription import Subscription, check_pattern, matches
 from muster.core.wire import WireError, check_topic
 
@@ -23,13 +23,13 @@ SHOWN = 10
 """So many topics are named in words."""
 
 
-def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcome:
+def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> CommandOutcome:
     """Read `topic`, or with `pattern` all whose whole names match it, Kafka's internal ones left out.
 
     Raises `CommandError` if it is no topic's name or no regular expression, or if it is subscribed already.
     """
     consul, cluster, kind = target.consul, target.cluster, _kind(topic, pattern)
-    reads = cluster.topics.read_with(consul.overrides.decisions().subscriptions)
+    reads = cluster.topics.read_with(consul.overrides.read().subscriptions)
     if _has(reads, topic, pattern):
         raise CommandError(
             f"cluster {cluster.name!r} is subscribed to {kind} {topic} already: {_why(reads, topic, pattern)}"
@@ -47,16 +47,16 @@ def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcom
         f"cluster {cluster.name} is subscribed to {kind} {topic}: {actor}",
         "what is in Kafka is picked up with the next run, from the group's committed offset, or the earliest record",
     )
-    return Outcome(lines, {kind: topic})
+    return CommandOutcome(lines, {kind: topic})
 
 
-def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcome:
+def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> CommandOutcome:
     """Stop reading `topic`, or with `pattern` all whose whole names match it.
 
     Raises `CommandError` if it is no topic's name or no regular expression, or nothing of the kind is subscribed.
     """
     consul, cluster, kind = target.consul, target.cluster, _kind(topic, pattern)
-    now = consul.overrides.decisions()
+    now = consul.overrides.read()
     reads = cluster.topics.read_with(now.subscriptions)
     with target.store() as store:
         standing = [each for each in store.topics() if reads.includes(each)]
@@ -71,7 +71,7 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outc
         topic, pattern=pattern, subscribed=False, by=actor.name, why=actor.reason, at=actor.at
     )
     consul.overrides.undo_topic(topic, pattern=pattern, subscribed=True)
-    after = cluster.topics.read_with(consul.overrides.decisions().subscriptions)
+    after = cluster.topics.read_with(consul.overrides.read().subscriptions)
     closed = [each for each in concerned if not after.includes(each)]
     stay = [each for each in concerned if after.includes(each)]
     gone = set(closed)
@@ -84,7 +84,7 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outc
         lines.append(f"stay, because they are subscribed by their names: {_some(stay)}")
     if pins:
         lines.append(f"{pins} pin(s) on them stand, and count if they are subscribed again")
-    return Outcome(tuple(lines), {kind: topic, "closed": closed})
+    return CommandOutcome(tuple(lines), {kind: topic, "closed": closed})
 
 
 def _kind(topic: str, pattern: bool) -> str:

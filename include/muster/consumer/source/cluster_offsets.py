@@ -22,7 +22,7 @@ from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
 
 
-class Offsets(Protocol):
+class OffsetsClient(Protocol):
     """What the planner needs to know of a group's offsets; `muster.edges.kafka.GroupOffsets` gives it.
 
     Calls raise `PartitionError` if they cannot answer for some partitions, `KafkaError` if for none.
@@ -47,7 +47,7 @@ class Offsets(Protocol):
 _LEAVE_OUT = 2.0
 """Seconds for which a partition is not asked about after it could not be answered for."""
 
-OpenOffsets = Callable[[KafkaSettings, str], Offsets]
+OpenOffsets = Callable[[KafkaSettings, str], OffsetsClient]
 """Settings and group id to offsets."""
 
 
@@ -67,7 +67,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OffsetsReply:
     """What the cluster said; `errors` says why it could not answer for a partition at present. `topic_ids` are those
     under which it has the topics now."""
 
@@ -90,14 +90,14 @@ class ClusterOffsets:
         self._settings = settings
         self._open = open_offsets
         self._clock = clock
-        self._groups: dict[str, Offsets] = {}
+        self._groups: dict[str, OffsetsClient] = {}
         self._left_out: dict[TopicPartition, tuple[float, str]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="muster-offsets")
-        self._probe: Future[Answer] | None = None
+        self._probe: Future[OffsetsReply] | None = None
         self.problem = ""
         """Why the last question found no answer; empty if it found one."""
 
-    def ask(self, question: Question) -> Callable[[], Answer | None]:
+    def ask(self, question: Question) -> Callable[[], OffsetsReply | None]:
         """Begin to ask; the result waits for the answer, or is None at once while the cluster is in trouble.
 
         So the questions to several clusters are under way at the same time.
@@ -119,7 +119,7 @@ class ClusterOffsets:
         self._thread.submit(self._close_groups)
         self._thread.shutdown(wait=False)
 
-    def _await(self, future: Future[Answer]) -> Answer | None:
+    def _await(self, future: Future[OffsetsReply]) -> OffsetsReply | None:
         if future.exception() is None:
             self.problem = ""
             return future.result()
@@ -132,7 +132,7 @@ class ClusterOffsets:
             raise error or AssertionError("noted the failure of a call that did not fail")
         self.problem = str(error)
 
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: Question) -> OffsetsReply:
         now = self._clock()
         self._left_out = {tp: (until, why) for tp, (until, why) in self._left_out.items() if until > now}
         errors = {tp: why for tp, (_, why) in self._left_out.items()}
@@ -142,7 +142,7 @@ class ClusterOffsets:
             if (asked := [tp for tp in partitions if tp not in errors])
         }
         if not groups:
-            return Answer(errors=errors)
+            return OffsetsReply(errors=errors)
         failed: dict[TopicPartition, str] = {}
         answer = self._answer_for(groups, question, failed)
         if failed:
@@ -155,7 +155,7 @@ class ClusterOffsets:
         groups: Mapping[str, Collection[TopicPartition]],
         question: Question,
         failed: dict[TopicPartition, str],
-    ) -> Answer:
+    ) -> OffsetsReply:
         ends_of = self._group(next(iter(groups)))
         asked = frozenset(tp for partitions in groups.values() for tp in partitions)
         ends = _partly(ends_of.end_offsets, sorted(asked), failed)
@@ -171,9 +171,9 @@ class ClusterOffsets:
         if topics:
             with suppress(KafkaError):  # whatever is not known of them waits
                 ids = ends_of.topic_ids(sorted(topics))
-        return Answer(ends, earliest, committed, topic_ids=ids)
+        return OffsetsReply(ends, earliest, committed, topic_ids=ids)
 
-    def _group(self, group: str) -> Offsets:
+    def _group(self, group: str) -> OffsetsClient:
         if group not in self._groups:
             self._groups[group] = self._open(self._settings, group)
         return self._groups[group]

@@ -1,7 +1,7 @@
 """The arithmetic of a batch's offsets: from positions and ends to ranges and tasks. Pure; no I/O, no clock.
 
 A *position* is the offset of the next record to read, a *range* `(from, to)` holds the records from `from` up to,
-not including, `to`. An offset that Spark stores holds ranges (`muster.consumer.source.protocol.Offsets`), so a
+not including, `to`. An offset that Spark stores holds ranges (`muster.consumer.source.protocol.OffsetsJson`), so a
 batch that is planned again is the same batch; the `to` of one batch is the `from` of the next.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from muster.consumer.source.protocol import Offsets
-from muster.core.model import TopicPartition
+from muster.consumer.source.protocol import OffsetsJson
+from muster.core.model import OffsetRange, TopicPartition
 
-Range = tuple[int, int]
-Ranges = Mapping[TopicPartition, Range]
+Ranges = Mapping[TopicPartition, OffsetRange]
 
 _RECORDS_A_TASK = 100
 """With fewer records a task than this, it does not matter who reads them."""
@@ -26,11 +25,11 @@ class OffsetError(ValueError):
     """An offset from Spark's checkpoint is not one that this source has written."""
 
 
-def parse_offsets(offsets: object) -> dict[TopicPartition, Range]:
+def parse_offsets(offsets: object) -> dict[TopicPartition, OffsetRange]:
     """Read `{topic: {"3": [from, to]}}`. Raises `OffsetError` naming what is wrong."""
     if not isinstance(offsets, Mapping):
         raise OffsetError(f"offset {offsets!r}: expected topics; use a new checkpoint for this source")
-    ranges: dict[TopicPartition, Range] = {}
+    ranges: dict[TopicPartition, OffsetRange] = {}
     for topic, partitions in offsets.items():
         if not isinstance(partitions, Mapping):
             raise OffsetError(
@@ -48,9 +47,9 @@ def parse_offsets(offsets: object) -> dict[TopicPartition, Range]:
     return ranges
 
 
-def format_offsets(ranges: Ranges) -> Offsets:
+def format_offsets(ranges: Ranges) -> OffsetsJson:
     """Write ranges as Spark stores them. Spark compares offsets as text, so topics and partitions are sorted."""
-    offsets: Offsets = {}
+    offsets: OffsetsJson = {}
     for topic, partition in sorted(ranges):
         offsets.setdefault(topic, {})[str(partition)] = ranges[topic, partition]
     return offsets
@@ -85,7 +84,7 @@ def admit(backlogs: Mapping[TopicPartition, int], limit: int | None) -> dict[Top
 
 def next_ranges(
     positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None
-) -> dict[TopicPartition, Range]:
+) -> dict[TopicPartition, OffsetRange]:
     """The next batch: for each position a range that begins there; empty where no end is known or none is left."""
     admitted = admit({tp: ends.get(tp, at) - at for tp, at in positions.items()}, limit)
     return {tp: (at, at + admitted.get(tp, 0)) for tp, at in positions.items()}
@@ -129,9 +128,9 @@ def slots(ranges: Ranges, number: int, before: Mapping[TopicPartition, int]) -> 
 
 
 def _by_size(
-    filled: Iterable[tuple[TopicPartition, Range]], number: int
-) -> list[list[tuple[TopicPartition, Range]]]:
-    groups: list[list[tuple[TopicPartition, Range]]] = [[] for _ in range(number)]
+    filled: Iterable[tuple[TopicPartition, OffsetRange]], number: int
+) -> list[list[tuple[TopicPartition, OffsetRange]]]:
+    groups: list[list[tuple[TopicPartition, OffsetRange]]] = [[] for _ in range(number)]
     sizes = [0] * number
     for item in sorted(filled, key=lambda item: (item[1][0] - item[1][1], item[0])):
         least = sizes.index(min(sizes))
@@ -140,10 +139,10 @@ def _by_size(
     return [sorted(group) for group in groups]
 
 
-def _size(group: Iterable[tuple[TopicPartition, Range]]) -> int:
+def _size(group: Iterable[tuple[TopicPartition, OffsetRange]]) -> int:
     return count(bounds for _, bounds in group)
 
 
-def count(ranges: Iterable[Range]) -> int:
+def count(ranges: Iterable[OffsetRange]) -> int:
     """How many offsets the ranges span: the number of records, where none is compacted away."""
     return sum(end - start for start, end in ranges)

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field, replace
 from muster.consumer.agent import Agent
 from muster.consumer.source import offsets
 from muster.consumer.source.batch_size import BatchSize, Bounds
-from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
+from muster.consumer.source.cluster_offsets import ClusterOffsets, OffsetsReply, OpenOffsets, Question
 from muster.consumer.source.java_client import java_properties
-from muster.consumer.source.offsets import Range, Ranges
-from muster.consumer.source.protocol import GoneRange, NextBatch, Offsets
+from muster.consumer.source.offsets import Ranges
+from muster.consumer.source.protocol import GoneRange, NextBatch, OffsetsJson
 from muster.consumer.source.rates import Rates
 from muster.core import positions
-from muster.core.model import Seek, TopicPartition
+from muster.core.model import OffsetRange, Seek, TopicPartition
 from muster.core.ownership import Offer, Source
 from muster.core.positions import Jump, Start, Why
 from muster.edges.kafka import GroupOffsets
@@ -103,7 +103,7 @@ class Planner:
         self._size = BatchSize(bounds)
         self._rates = Rates(bounds.rates)
 
-    def next(self, finished: Offsets, parallelism: int) -> NextBatch:
+    def next(self, finished: OffsetsJson, parallelism: int) -> NextBatch:
         """Plan the batch that follows the one that ended with `finished`, for tasks of which `parallelism` run at a
         time. It holds at most what the settings allow and `BatchSize` makes of it.
 
@@ -196,7 +196,7 @@ class Planner:
 
     def _batch(self, ranges: Ranges, parallelism: int) -> NextBatch:
         self._slots = offsets.slots(ranges, max(1, min(parallelism, len(ranges))), self._slots)
-        tasks: list[dict[str, dict[TopicPartition, Range]]] = [
+        tasks: list[dict[str, dict[TopicPartition, OffsetRange]]] = [
             {} for _ in range(1 + max(self._slots.values(), default=-1))
         ]
         for tp, slot in sorted(self._slots.items()):
@@ -224,13 +224,16 @@ class Planner:
         Committed offsets are not asked for, which may wait for the transaction of a consumer that has just gone.
         """
         self._warmed_up = True
-        found: dict[str, Offsets] = {}
+        found: dict[str, OffsetsJson] = {}
         for name, near in self._agent.nearby().items():
             servers = near.source.bootstrap_servers
             cluster = self._open(servers)
             (number,) = near.partitions
             tp = (name, number)
-            said = cluster.ask(Question({near.source.group_id: [tp]}, behind=frozenset({tp})))() or Answer()
+            said = (
+                cluster.ask(Question({near.source.group_id: [tp]}, behind=frozenset({tp})))()
+                or OffsetsReply()
+            )
             cluster.close()
             if said.ends.get(tp, 0) > said.earliest.get(tp, math.inf):
                 found[servers] = offsets.format_offsets({tp: (said.ends[tp] - 1, said.ends[tp])})
@@ -309,7 +312,7 @@ class Planner:
         position: int | None,
         servers: str,
         topic_id: str,
-        found: Answer,
+        found: OffsetsReply,
         plan: _Plan,
     ) -> None:
         """Put one partition into the plan: at its position, at the group's offset, or where it goes on instead."""
@@ -369,7 +372,7 @@ class Planner:
         end: int,
         servers: str,
         topic_id: str,
-        found: Answer,
+        found: OffsetsReply,
         plan: _Plan,
     ) -> Start | None:
         """Where a partition goes on that ends before its position; None: it waits."""
@@ -396,8 +399,8 @@ class Planner:
         return start
 
 
-def _by_topic(ranges: Ranges) -> dict[str, dict[int, Range]]:
-    found: dict[str, dict[int, Range]] = {}
+def _by_topic(ranges: Ranges) -> dict[str, dict[int, OffsetRange]]:
+    found: dict[str, dict[int, OffsetRange]] = {}
     for (topic, partition), bounds in ranges.items():
         found.setdefault(topic, {})[partition] = bounds
     return found

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 NEXT_PATH = "/source/next"
 
 PartitionText = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
-Offsets = dict[str, dict[PartitionText, tuple[int, int]]]
+OffsetsJson = dict[str, dict[PartitionText, tuple[int, int]]]
 """`{topic: {"3": [from, to]}}`, as Spark stores it: the records from `from` up to, not including, `to`.
 Partition numbers are text because Spark keeps offsets as JSON."""
 
@@ -45,7 +45,7 @@ class NextQuestion(_Message):
     many bytes of keys, values and headers they have read since the query began.
     """
 
-    finished: Offsets = Field(default_factory=dict)
+    finished: OffsetsJson = Field(default_factory=dict)
     parallelism: Annotated[int, Field(gt=0, le=100_000)] = 1
     gone: list[GoneRange] = Field(default_factory=list)
     read: Annotated[int, Field(alias="bytes", ge=0)] = 0
@@ -61,8 +61,8 @@ class NextBatch(_Message):
     planned records because they were deleted fails, rather than go on behind them.
     """
 
-    offset: Offsets
-    tasks: list[dict[str, Offsets]] = Field(default_factory=list)
+    offset: OffsetsJson
+    tasks: list[dict[str, OffsetsJson]] = Field(default_factory=list)
     kafka: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
     metrics: dict[str, str] = Field(default_factory=dict)
     fail_on_data_loss: Annotated[bool, Field(alias="failOnDataLoss")] = False
