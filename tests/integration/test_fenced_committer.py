@@ -134,7 +134,7 @@ def test_offset_that_kafkas_own_tool_sets_is_noticed_and_the_position_of_the_own
     eventually(lambda: committed(10, 5), 60, "committed")
     assert not noticed(1)
     reset()
-    eventually(lambda: noticed(1), 60, "noticed while nothing arrives")
+    eventually(lambda: noticed(1), 180, "noticed while nothing arrives")
     (error,) = one.status(topic)["errors"]  # type: ignore[misc]
     assert f"offset {topic} [0]: its committed offset was set to 0 by another program" in error
     assert "goes on at 10 and commits that again" in error

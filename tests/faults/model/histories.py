@@ -60,6 +60,24 @@ work/a
 """
 """Consumer a hangs with a batch, loses its partitions, and then commits the batch."""
 
+GIVEN_WHILE_LEAVING = """
+settled/a/b/c
+round
+everybody
+pin/t/0/b
+fault/a/slow
+fault/b/slow
+coordinate/first/after
+coordinate/first/after
+zookeeper_round/a/full
+stop/b
+everything/b
+coordinate/first/after
+coordinate/first/after
+fault/a/slow
+work/a
+"""
+"""Up to a write that gives a partition to a consumer that is about to leave."""
 RESTORED_DURING_REBALANCE = """
 settled/a/b
 everybody
@@ -680,43 +698,9 @@ co-partitioned/0/
 settled/a
 everybody
 """,
-    "give_to_a_consumer_that_leaves": """
-settled/a/b/c
-round
-everybody
-pin/t/0/b
-fault/a/slow
-fault/b/slow
-coordinate/first/after
-coordinate/first/after
-zookeeper_round/a/full
-stop/b
-everything/b
-coordinate/first/after
-coordinate/first/after
-fault/a/slow
-work/a
-coordinate/first/end
-""",
-    "give_to_a_consumer_that_leaves_by_a_late_write": """
-settled/a/b/c
-round
-everybody
-pin/t/0/b
-fault/a/slow
-fault/b/slow
-coordinate/first/after
-coordinate/first/after
-zookeeper_round/a/full
-stop/b
-everything/b
-coordinate/first/after
-coordinate/first/after
-fault/a/slow
-work/a
-coordinate/first/end/delayed
-late_writes
-""",
+    "give_to_a_consumer_that_leaves": GIVEN_WHILE_LEAVING + "coordinate/first/end\n",
+    "give_to_a_consumer_that_leaves_by_a_late_write": GIVEN_WHILE_LEAVING
+    + "coordinate/first/end/delayed\nlate_writes\n",
     "take_up_what_a_backup_says": RESTORED_DURING_REBALANCE,
     "plan_over_a_backup_unasked": """
 settled/a/b

@@ -366,7 +366,7 @@ class Watchman:
             self.fail(what)
 
     def _learn(self) -> None:
-        """What can be known anew of partitions whose commit was refused, or is under way."""
+        """What can be known again of partitions whose commit was refused, or is under way."""
         for of, owners in ((self.refusals, set[str | None]()), (self.asked, {None})):
             for (name, key), known in of.items():
                 process = self.world.process(name)

@@ -29,7 +29,7 @@ from muster.consumer.source.protocol import GoneRange, NextBatch, OffsetsJson
 from muster.consumer.source.rates import Rates
 from muster.core import positions
 from muster.core.model import OffsetRange, Seek, TopicPartition
-from muster.core.ownership import Offer, Source
+from muster.core.ownership import Offer, Source, TopicOffer
 from muster.core.positions import Jump, Start, Why
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
@@ -224,17 +224,17 @@ class Planner:
         Committed offsets are not asked for, which may wait for the transaction of a consumer that has just gone.
         """
         self._warmed_up = True
+        near = self._agent.nearby()
+        clusters = self._open_clusters(near)
+        asked = []
+        for name, topic in near.items():
+            (number,) = topic.partitions
+            tp, servers = (name, number), topic.source.bootstrap_servers
+            question = Question({topic.source.group_id: [tp]}, behind=frozenset({tp}))
+            asked.append((tp, servers, clusters[servers].ask(question)))
         found: dict[str, OffsetsJson] = {}
-        for name, near in self._agent.nearby().items():
-            servers = near.source.bootstrap_servers
-            cluster = self._open(servers)
-            (number,) = near.partitions
-            tp = (name, number)
-            said = (
-                cluster.ask(Question({near.source.group_id: [tp]}, behind=frozenset({tp})))()
-                or OffsetsReply()
-            )
-            cluster.close()
+        for tp, servers, result in asked:
+            said = result() or OffsetsReply()
             if said.ends.get(tp, 0) > said.earliest.get(tp, math.inf):
                 found[servers] = offsets.format_offsets({tp: (said.ends[tp] - 1, said.ends[tp])})
         tasks = [found] * parallelism if found else []
@@ -249,7 +249,7 @@ class Planner:
             if one.loss is not None and one.loss.why is Why.TRUNCATION:
                 # Also if it has grown since, or the planner is another query's.
                 self._stops_short(tp, one.loss.after)
-        clusters = self._open_clusters(offer)
+        clusters = self._open_clusters(offer.topics)
         asked = []
         for servers, cluster in clusters.items():
             groups: dict[str, list[TopicPartition]] = {}
@@ -292,19 +292,16 @@ class Planner:
         self._stopped_short &= self._ends_early.keys()
         return plan
 
-    def _open_clusters(self, offer: Offer) -> dict[str, ClusterOffsets]:
-        """The Kafka clusters of this offer; those that no topic is in any more are left."""
-        wanted = {topic.source.bootstrap_servers for topic in offer.topics.values() if topic.partitions}
+    def _open_clusters(self, topics: Mapping[str, TopicOffer]) -> dict[str, ClusterOffsets]:
+        """The Kafka clusters of these topics; those that no topic is in any more are left."""
+        wanted = {topic.source.bootstrap_servers for topic in topics.values() if topic.partitions}
         for servers in self._clusters.keys() - wanted:
             self._clusters.pop(servers).close()
         for servers in sorted(wanted - self._clusters.keys()):
-            self._clusters[servers] = self._open(servers)
+            config = {**self._kafka.config, "bootstrap.servers": servers}
+            settings = self._kafka.model_copy(update={"config": config})
+            self._clusters[servers] = ClusterOffsets(settings, self._open_offsets, self._clock)
         return self._clusters
-
-    def _open(self, servers: str) -> ClusterOffsets:
-        config = {**self._kafka.config, "bootstrap.servers": servers}
-        settings = self._kafka.model_copy(update={"config": config})
-        return ClusterOffsets(settings, self._open_offsets, self._clock)
 
     def _place(
         self,
