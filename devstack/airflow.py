@@ -269,10 +269,11 @@ class Airflow:
         }
 
     def _environment_of_the_checkout(self) -> dict[str, str]:
-        path = self.extra_environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        path = self.extra_environment.get("PYTHONPATH")
         return {
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "include"), str(ROOT), path])),
-            "AIRFLOW__SECRETS__BACKEND": "devstack.airflow_connections.ConnectionFiles",
+            # Airflow looks for its secrets backend before it has put the folder `config` on its path.
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "include"), str(ROOT / "config"), path])),
+            "AIRFLOW__SECRETS__BACKEND": "connection_files.ConnectionFiles",
             "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"folder": str(self._connections)}),
         }
 

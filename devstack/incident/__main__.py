@@ -21,7 +21,7 @@ from devstack.errors import DevstackError
 from devstack.incident.account import account
 from devstack.incident.command_line import muster, typed
 from devstack.incident.gaps import GapWatch
-from devstack.incident.handler import HANG, HANGS, MENDED
+from devstack.incident.handlers.flights import HANG, HANGS, MENDED
 from devstack.incident.kafka_log import produce_one, produced_and_replayed
 from devstack.incident.old_consumer import read_as_before
 from devstack.incident.report import Timeline, Verdict
@@ -34,6 +34,7 @@ from muster.settings.connections import ZooKeeperSettings
 
 CLUSTER = "incident"
 ON_CLUSTER = ("--cluster", CLUSTER)
+HANDLERS = Path(__file__).resolve().parent / "handlers"
 PARTITIONS = 6
 SHARES = [3, 3]
 RATE = 60.0
@@ -67,7 +68,7 @@ def settings(folder: Path) -> str:
         "closing_timeout": "10s",
         "consumers": {
             "count": len(SHARES),
-            "handler": "devstack.incident.handler.Flights",
+            "handler": "flights.Flights",
             "handler_options": {
                 "switches": str(folder),
                 "path": str(folder / "delta"),
@@ -346,7 +347,9 @@ class Incident(Story):
 def make(folder: Path) -> Stack:
     """Return the stack of the story in `folder`."""
     settings_file = folder.resolve() / "clusters.yaml"
-    return Stack(folder, database=True, environment={"MUSTER_CLUSTERS": str(settings_file)})
+    # The consumers have Airflow's path, so that is where a handler of one's own belongs.
+    environment = {"MUSTER_CLUSTERS": str(settings_file), "PYTHONPATH": str(HANDLERS)}
+    return Stack(folder, database=True, environment=environment)
 
 
 def run(stack: Stack) -> Verdict:

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 
 from devstack.incident.account import Place
-from devstack.incident.handler import TABLE
+from devstack.incident.handlers.flights import TABLE
 
 COLUMNS = pa.schema(
     {

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PYTHONPATH = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
 
 TASK = """
 import sys
@@ -27,10 +26,10 @@ def test_connections_come_from_files_and_variables_without_the_models_of_airflow
     (tmp_path / "muster_airflow.json").write_text(json.dumps({"conn_type": "http", "password": "pw"}))
     environment = {
         **os.environ,
-        "PYTHONPATH": PYTHONPATH,
+        "PYTHONPATH": str(ROOT / "config"),
         "AIRFLOW_HOME": str(tmp_path),
         "_AIRFLOW_PROCESS_CONTEXT": "client",  # as in a task
-        "AIRFLOW__SECRETS__BACKEND": "devstack.airflow_connections.ConnectionFiles",
+        "AIRFLOW__SECRETS__BACKEND": "connection_files.ConnectionFiles",
         "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"folder": str(tmp_path)}),
         "AIRFLOW_CONN_OTHER": json.dumps({"conn_type": "generic", "host": "there"}),
     }

@@ -14,7 +14,7 @@ from devstack.incident.__main__ import settings
 from devstack.incident.account import Account, Place, account
 from devstack.incident.command_line import typed
 from devstack.incident.gaps import Gaps
-from devstack.incident.handler import HANG, HANGS, Flights
+from devstack.incident.handlers.flights import HANG, HANGS, Flights
 from devstack.incident.report import Timeline, Verdict
 from devstack.stack import Stack
 from muster.settings.clusters import load_clusters

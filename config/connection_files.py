@@ -1,4 +1,4 @@
-"""Airflow connections in files that only their owner can read (an Airflow secrets backend).
+"""Airflow connections in files that only their owner can read: the secrets backend of this checkout's own Airflow.
 
 Airflow has one too, `LocalFilesystemBackend`. It makes connections as Airflow's server does, for which it loads and
 sets up the models of the whole database; and it does so in each process that asks for any connection. Under a Celery
