@@ -42,10 +42,12 @@ clusters:
       handler_options: {path: "${MUSTER_DATA}/numbers"}
       spark_conf: {spark.driver.memory: 512m, spark.ui.enabled: false}
       each:
-        numbers-2: {weight: 2, zone: b, topics: [numbers], metadata: {disks: 4}}
+        numbers-2: {weight: 2, priority: 1, zone: b, topics: [numbers], metadata: {disks: 4}}
 """
-SHARES = [2, 4]
+SHARES = {"numbers-1": 2, "numbers-2": 4}
 """Partitions a consumer: the second one has twice the weight."""
+RACK = "b"
+"""Of the broker, and so of all leaders: the zone of the second consumer."""
 
 
 @dataclass
@@ -69,9 +71,9 @@ class RunningStack:
         """Consumer to incarnation, of those that are live."""
         return {c: str(self.status(c)["incarnation"]) for c in sorted(self.view.live())}
 
-    def shares(self) -> list[int]:
+    def shares(self) -> dict[str, int]:
         """Partitions a consumer if the topic is Stable, else nothing."""
-        return sorted(self.view.shares(TOPIC).values()) if self.view.stable(TOPIC) else []
+        return self.view.shares(TOPIC) if self.view.stable(TOPIC) else {}
 
     def arrived(self) -> int:
         """How many different numbers stand in the Parquet files."""
@@ -92,7 +94,7 @@ def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         # The DAG files stay as they are; reading them again takes seconds of a processor.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
     }
-    stack = Stack(folder / "stack", guarded=True, environment=environment)
+    stack = Stack(folder / "stack", guarded=True, environment=environment, rack=RACK)
     give_database(stack.airflow, airflow_database)
     before = dict(os.environ)
     try:
