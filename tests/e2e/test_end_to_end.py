@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import httpx
 import pytest
 
 from devstack.airflow_api import AirflowApiError
 from devstack.demo.arrivals import count_numbers
 from devstack.demo.report import rebalances_of
 from tests.conftest import Eventually
-from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, RunningStack
+from tests.e2e.conftest import PARTITIONS, SHARES, TOKEN, TOPIC, RunningStack
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -65,6 +66,17 @@ def test_unpausing_starts_consumers_and_assigns(world: RunningStack, eventually:
     assert second.metadata == {"disks": "4"}
     eventually(lambda: task_state(world, "numbers-1") == "deferred", 60, "the task holds no worker slot")
     flows(world, eventually)
+
+
+def test_status_pages_speak_tls_alone_and_the_coordinator_reads_them(world: RunningStack) -> None:
+    """The topic is Stable, which only the pages of all its owners can say."""
+    assert world.shares() == SHARES
+    for consumer in SHARES:
+        with pytest.raises(httpx.HTTPError):
+            world.page(consumer, scheme="http")
+        assert world.page(consumer, token=f"{TOKEN}x").status_code == httpx.codes.UNAUTHORIZED
+        owned = {p for p, owner in world.view.owners(TOPIC).items() if owner == consumer}
+        assert set(world.page(consumer).json()["topics"][TOPIC]["running"]) == owned
 
 
 def test_quiet_runs_skip_advance_state(world: RunningStack, eventually: Eventually) -> None:
