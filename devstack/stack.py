@@ -49,7 +49,7 @@ class Stack:
     because ZooKeeper's data names Kafka's address. With `guarded` nothing outlives this Python process.
 
     With `database` there is a PostgreSQL that handlers may write to (`MUSTER_DATABASE`, a conninfo of libpq); a stack
-    that was made with one keeps it.
+    that was made with one keeps it. `rack` is that of the Kafka broker.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Stack:
         guarded: bool = False,
         environment: Mapping[str, str] | None = None,
         database: bool = False,
+        rack: str = "",
     ) -> None:
         self.folder = (folder or default_folder()).resolve()
         self._guarded = guarded
@@ -70,7 +71,7 @@ class Stack:
         mark = {MARKER: str(self.folder)}
         self.zookeeper = ZooKeeper(self.folder / "zookeeper", port("zookeeper", "client"), guarded, mark)
         self.consul = Consul(self.folder / "consul", port("consul", "http"), guarded, mark)
-        self.kafka = Kafka(self.folder / "kafka", port("kafka", "broker"), guarded, mark)
+        self.kafka = Kafka(self.folder / "kafka", port("kafka", "broker"), guarded, mark, rack=rack)
         files = self.folder / "postgresql"
         there = database or files.exists()
         self.database = PostgreSQL(files, None, guarded, mark) if there else None

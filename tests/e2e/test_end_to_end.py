@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import httpx
 import pytest
 
 from devstack.airflow_api import AirflowApiError
 from devstack.demo.arrivals import count_numbers
 from devstack.demo.report import rebalances_of
 from tests.conftest import Eventually
-from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, RunningStack
+from tests.e2e.conftest import PARTITIONS, SHARES, TOKEN, TOPIC, RunningStack
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -49,16 +50,33 @@ def flows(world: RunningStack, eventually: Eventually) -> None:
     eventually(lambda: world.arrived() >= produced, 60, f"{produced} records arrive; {world.describe()}")
 
 
+def carried_out(world: RunningStack, eventually: Eventually, form: dict[str, object]) -> None:
+    """A person fills the form in, and its run succeeds."""
+    run = world.api.trigger(COMMANDS, form)
+    eventually(lambda: world.api.run_state(COMMANDS, run) == "success", 60, f"{form['command']} succeeds")
+
+
 def test_unpausing_starts_consumers_and_assigns(world: RunningStack, eventually: Eventually) -> None:
     for dag in (CONSUMERS, COORDINATOR):
         eventually(lambda dag=dag: world.api.has_dag(dag), 90, f"{dag} is parsed")
         world.api.set_paused(dag, False)
-    eventually(lambda: world.shares() == SHARES, 240, "2/4")
-    assert world.view.shares(TOPIC) == {"numbers-1": 2, "numbers-2": 4}, "as its entry under 'each' says"
+    eventually(lambda: world.shares() == SHARES, 240, "2/4, as the weight in its entry under 'each' says")
     second = world.discovery.catalog.members().membership.live["numbers-2"]
-    assert (second.zone, second.topics, second.metadata) == ("b", {TOPIC}, {"disks": "4"})
+    assert (second.priority, second.zone, second.topics) == (1, "b", {TOPIC})
+    assert second.metadata == {"disks": "4"}
     eventually(lambda: task_state(world, "numbers-1") == "deferred", 60, "the task holds no worker slot")
     flows(world, eventually)
+
+
+def test_status_pages_speak_tls_alone_and_the_coordinator_reads_them(world: RunningStack) -> None:
+    """The topic is Stable, which only the pages of all its owners can say."""
+    assert world.shares() == SHARES
+    for consumer in SHARES:
+        with pytest.raises(httpx.HTTPError):
+            world.page(consumer, scheme="http")
+        assert world.page(consumer, token=f"{TOKEN}x").status_code == httpx.codes.UNAUTHORIZED
+        owned = {p for p, owner in world.view.owners(TOPIC).items() if owner == consumer}
+        assert set(world.page(consumer).json()["topics"][TOPIC]["running"]) == owned
 
 
 def test_quiet_runs_skip_advance_state(world: RunningStack, eventually: Eventually) -> None:
@@ -88,15 +106,13 @@ def test_pausing_the_coordinator_changes_nothing(world: RunningStack, eventually
 
 def test_isolate_and_restore_by_form(world: RunningStack, eventually: Eventually) -> None:
     form = {"command": "isolate", "consumer": "numbers-1", "reason": "disk is failing"}
-    run = world.api.trigger(COMMANDS, form)
-    eventually(lambda: world.api.run_state(COMMANDS, run) == "success", 60, "isolated")
+    carried_out(world, eventually, form)
     eventually(lambda: world.view.shares(TOPIC) == {"numbers-2": PARTITIONS}, 60, "numbers-2 has all")
     entry = world.discovery.overrides.isolated()["numbers-1"]
     assert (entry.by, entry.why) == ("admin", "disk is failing")
-    eventually(lambda: world.shares() == [PARTITIONS], 60, "Stable")
+    eventually(lambda: world.shares() == {"numbers-2": PARTITIONS}, 60, "Stable")
     flows(world, eventually)
-    run = world.api.trigger(COMMANDS, form | {"command": "restore"})
-    eventually(lambda: world.api.run_state(COMMANDS, run) == "success", 60, "restored")
+    carried_out(world, eventually, form | {"command": "restore"})
     eventually(lambda: world.shares() == SHARES, 60, "2/4 again")
 
 
@@ -130,23 +146,47 @@ def test_airflow_restarts_while_consumers_go_on(world: RunningStack, eventually:
     assert world.shares() == SHARES
 
 
+def test_consumer_of_the_higher_priority_has_all_with_failover(
+    world: RunningStack, eventually: Eventually
+) -> None:
+    failover = {"command": "assignor", "assignor": "failover", "reason": "the second host is the good one"}
+    carried_out(world, eventually, failover)
+    eventually(lambda: world.shares() == {"numbers-2": PARTITIONS}, 60, "numbers-2 has all")
+    flows(world, eventually)
+
+
 def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
     world: RunningStack, eventually: Eventually
 ) -> None:
-    """By the triggerer that took its task over when Airflow was restarted."""
+    """By the triggerer that took its task over when Airflow was restarted. Meanwhile the lower priority has all."""
     before = world.incarnations()
     run_id, index = consumer_task(world, "numbers-2")
     world.api.mark(CONSUMERS, run_id, "consumer", index, "failed")
     eventually(
         lambda: "numbers-2" not in world.discovery.catalog.members().registered, 90, "numbers-2 deregisters"
     )
-    eventually(lambda: world.shares() == [PARTITIONS], 60, "numbers-1 has all")
+    eventually(lambda: world.shares() == {"numbers-1": PARTITIONS}, 60, "numbers-1 takes over")
     assert world.incarnations() == {"numbers-1": before["numbers-1"]}
     flows(world, eventually)
     world.api.clear(CONSUMERS, run_id, "consumer", index)
-    eventually(lambda: world.shares() == SHARES, 180, "2/4 again")
+    eventually(lambda: world.shares() == {"numbers-2": PARTITIONS}, 180, "numbers-2 gets all back")
     assert world.incarnations()["numbers-2"] != before["numbers-2"]
     assert count_numbers(world.stack.data / "numbers").read_twice == 0, "nothing so far was read twice"
+
+
+def test_consumer_in_the_zone_of_the_leaders_has_more_as_far_as_that_is_tolerated(
+    world: RunningStack, eventually: Eventually
+) -> None:
+    sticky = {"command": "assignor", "assignor": "sticky", "reason": "traffic between zones is dear"}
+    carried_out(world, eventually, sticky | {"options": {"rack_tolerance": 0.5}})
+    eventually(
+        lambda: world.shares() == {"numbers-1": 1, "numbers-2": 5},
+        60,
+        "1/5: numbers-1 is in no zone, and keeps half of its two",
+    )
+    carried_out(world, eventually, {"command": "assignor", "reason": "as in the settings"})
+    eventually(lambda: world.shares() == SHARES, 60, "2/4 again, for the weight alone")
+    flows(world, eventually)
 
 
 def test_the_log_of_the_driver_is_in_the_task(world: RunningStack, eventually: Eventually) -> None:

@@ -138,7 +138,7 @@ def test_consumer_is_restored_by_a_button(browser: Browser, world: RunningStack)
     browser.says("its disk is failing")
     pull(browser, "Restore numbers-1", "disk replaced")
     browser.open(page(world))
-    shows(browser, world, {"numbers-1": 2, "numbers-2": 4})
+    shows(browser, world, SHARES)
 
 
 def test_pin_and_unpin(browser: Browser, world: RunningStack) -> None:
@@ -178,7 +178,7 @@ def test_rebalance_exclude_and_include(browser: Browser, world: RunningStack) ->
     browser.open(page(world, "/consumers/numbers-1"))
     pull(browser, "Include…", "credentials are there")
     browser.open(page(world))
-    shows(browser, world, {"numbers-1": 2, "numbers-2": 4})
+    shows(browser, world, SHARES)
 
 
 def test_a_preview_is_brought_about(browser: Browser, world: RunningStack) -> None:

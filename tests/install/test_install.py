@@ -17,6 +17,7 @@ import pytest
 from devstack.airflow import ROOT
 from devstack.leftovers import processes_of
 from devstack.wheel import find_python
+from muster.doctor.versions import TESTED
 from tests.conftest import Eventually
 from tests.install.conftest import LONG, python_of
 from tests.install.proof import Proof, write
@@ -33,12 +34,13 @@ from tests.install.world import (
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
+PYTHON = TESTED["Python"]
 INSTALLATIONS = (
-    [("3.13", ""), ("3.11", "3.5.7")]
+    [(PYTHON.newest, ""), (PYTHON.oldest, f"{TESTED['Spark'].oldest}.7")]
     if LONG
-    else [("3.13" if find_python("3.13") is not None else "3.11", "")]
+    else [(PYTHON.newest if find_python(PYTHON.newest) is not None else PYTHON.oldest, "")]
 )
-"""Versions of Python and, where it is not the newest, of Spark."""
+"""Versions of Python and, where it is not the newest, of Spark: both ends of what the README says."""
 
 
 @pytest.fixture(scope="module")
