@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 GONE_AFTER = 10.0
 """Seconds without a record after which Kafka is asked where a partition begins and ends, as in the connector."""
+RETRY = 1.0
+"""Seconds between two attempts to read where Kafka says that nothing is, as in the connector."""
 READ_TIMEOUT = 120.0
 READING = {
     "group.id": "unused",
@@ -140,16 +142,18 @@ def _range(consumer: Consumer, tp: tuple[str, int], start: int, end: int) -> tup
     while at < end:
         message = consumer.poll(0.2)
         now = time.monotonic()
-        if message is None:
+        error = message.error() if message is not None else None
+        if message is None or error is not None:
+            if message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF:
+                at = max(at, message.offset() or 0)
+            elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                # The leader of a new topic may know less for a moment; librdkafka stops reading there.
+                time.sleep(RETRY)
+                consumer.assign([TopicPartition(*tp, at)])
             if now - progress > GONE_AFTER and _end(consumer, tp) < end:
                 return records, at
             if now - began > READ_TIMEOUT:
                 raise TimeoutError(f"{tp}: nothing at offset {at} of the planned {start} to {end - 1}")
-            continue
-        error = message.error()
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                at = max(at, message.offset() or 0)
             continue
         offset = cast("int", message.offset())
         if offset < end:
