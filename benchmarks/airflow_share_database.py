@@ -29,21 +29,21 @@ class Database:
         self._engine = create_engine(url, poolclass=NullPool)
 
     def ended(self, dag: str) -> list[str]:
-        """The runs that have succeeded, the oldest first."""
+        """List the runs that have succeeded, the oldest first."""
         found = self._select(
             "SELECT run_id FROM dag_run WHERE dag_id = :dag AND state = 'success' ORDER BY end_date", dag=dag
         )
         return [str(run) for (run,) in found]
 
     def newest(self, dag: str) -> str:
-        """The run that began last, '' if there is none."""
+        """Return the run that began last, '' if there is none."""
         found = self._select(
             "SELECT run_id FROM dag_run WHERE dag_id = :dag ORDER BY id DESC LIMIT 1", dag=dag
         )
         return str(found[0][0]) if found else ""
 
     def tasks(self, dag: str, run: str) -> dict[str, Task]:
-        """The task instances of a run, by name."""
+        """Return the task instances of a run, by name."""
         found = self._select(
             "SELECT task_id, coalesce(state, ''), start_date, end_date, coalesce(pid, 0) FROM task_instance "
             "WHERE dag_id = :dag AND run_id = :run",
@@ -56,7 +56,7 @@ class Database:
         }
 
     def states(self, task: str) -> list[str]:
-        """The states of this task in the runs that are under way, of all DAGs."""
+        """Return the states of this task in the runs that are under way, of all DAGs."""
         found = self._select(
             "SELECT coalesce(t.state, '') FROM task_instance AS t JOIN dag_run AS r "
             "ON r.dag_id = t.dag_id AND r.run_id = t.run_id WHERE t.task_id = :task AND r.state = 'running'",
@@ -65,7 +65,7 @@ class Database:
         return [str(state) for (state,) in found]
 
     def rows(self) -> dict[str, int]:
-        """Rows by table. Only SQLite can say it so."""
+        """Count the rows by table. Only SQLite can say it so."""
         tables = [
             str(name) for (name,) in self._select("SELECT name FROM sqlite_master WHERE type = 'table'")
         ]
@@ -75,7 +75,7 @@ class Database:
         }
 
     def bytes(self) -> dict[str, int]:
-        """Bytes of the pages in use, by table with its indexes. Only SQLite can say it so."""
+        """Count the bytes of the pages in use, by table with its indexes. Only SQLite can say it so."""
         found = self._select(
             "SELECT coalesce(m.tbl_name, s.name), sum(s.pgsize) FROM dbstat AS s "
             "LEFT JOIN sqlite_master AS m ON m.name = s.name GROUP BY 1"
@@ -88,12 +88,12 @@ class Database:
 
 
 def _seconds(at: str | datetime | None) -> float:
-    """Seconds since the epoch. SQLite gives text without a zone, which is UTC."""
+    """Return seconds since the epoch. SQLite gives text without a zone, which is UTC."""
     if isinstance(at, str):
         at = datetime.fromisoformat(at).replace(tzinfo=UTC)
     return at.timestamp() if at else 0.0
 
 
 def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """By how much each has grown, without those that have not changed."""
+    """Return by how much each has grown, without those that have not changed."""
     return {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key, 0)}

@@ -113,7 +113,7 @@ class Side:
     pruning: Pruning | None = None
 
     def joined(self, later: Side) -> Side:
-        """Both; a tick that `later` measured again replaces what was there, reactions add up, `idle` is the mean."""
+        """Join both; a tick that `later` measured again replaces the old, reactions add up, `idle` is the mean."""
         ticks = {quiet.tick: quiet for quiet in (*self.quiet, *later.quiet)}
         before, after = len(self.quiet), len(later.quiet)
         share = after / (before + after) if before + after else 1.0
@@ -159,7 +159,7 @@ class Side:
         return self._a_run(lambda quiet: {"logs": quiet.logs})["logs"]
 
     def reacted(self, busy: bool) -> list[Reaction]:
-        """Those on a machine that was `busy`, or was not."""
+        """Return those on a machine that was `busy`, or was not."""
         return [reaction for reaction in self.reactions if reaction.busy == busy]
 
     def _a_run(self, figures: Callable[[Quiet], Mapping[str, float]]) -> dict[str, float]:
@@ -173,7 +173,7 @@ _JSON = TypeAdapter(tuple[Side, ...])
 
 
 def load(file: Path) -> tuple[Side, ...]:
-    """What `save` wrote, nothing if there is no such file. Raises ValueError if it is something else."""
+    """Read what `save` wrote, nothing if there is no such file. Raises ValueError if it is something else."""
     return load_results(file, _JSON) or ()
 
 
@@ -183,7 +183,7 @@ def save(file: Path, sides: Sequence[Side]) -> None:
 
 
 def joined(sides: Sequence[Side], later: Side) -> tuple[Side, ...]:
-    """All sides; what `later` measured is joined to the one of its name."""
+    """Return all sides; what `later` measured is joined to the one of its name."""
     if not any(side.name == later.name for side in sides):
         return (*sides, later)
     return tuple(side.joined(later) if side.name == later.name else side for side in sides)

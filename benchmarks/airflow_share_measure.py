@@ -53,7 +53,7 @@ class Standing:
 
 
 def usage(airflow: Airflow) -> tuple[dict[str, float], dict[str, float]]:
-    """CPU seconds so far, and MB now, by part."""
+    """Measure CPU seconds so far, and MB now, by part."""
     cpu, memory = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0.0)
     for component, part in (
         (airflow.api, "API server"),
@@ -80,7 +80,7 @@ def usage(airflow: Airflow) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def stand(stage: Stage) -> Standing:
-    """How things stand now. Needs SQLite, for rows and bytes."""
+    """Measure how things stand now. Needs SQLite, for rows and bytes."""
     airflow = stage.stack.airflow
     cpu, memory = usage(airflow)
     logs = sum(path.stat().st_size for path in (airflow.data_dir / "logs").glob("dag_id=*/*/**/*.log"))
@@ -88,7 +88,7 @@ def stand(stage: Stage) -> Standing:
 
 
 def idle(stage: Stage) -> tuple[dict[str, float], dict[str, float]]:
-    """CPU seconds a second and MB, by part, while no run is made."""
+    """Measure CPU seconds a second and MB, by part, while no run is made."""
     before = stand(stage)
     time.sleep(IDLE)  # what is measured is what happens in this time
     after = stand(stage)
@@ -97,7 +97,7 @@ def idle(stage: Stage) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def quiet(stage: Stage, cluster: str, tick: float, without: dict[str, float]) -> Quiet:
-    """Runs with nothing to do, one after the other; `without` is what `idle` found."""
+    """Measure runs with nothing to do, one after the other; `without` is what `idle` found."""
     dag, database = coordinator(cluster), stage.database
     parsers: set[int] = set()
     first, before = len(database.ended(dag)), stand(stage)
@@ -166,7 +166,7 @@ def react(stage: Stage, cluster: str, consumers: Consumers, event: str, busy: bo
 
 @contextmanager
 def busy_machine() -> Iterator[None]:
-    """As many programs as there are cores take all that they get, as consumers do that are behind."""
+    """Run as many programs as there are cores, which take all that they get, as consumers do that are behind."""
     spin = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
     spinning = [
         subprocess.Popen([sys.executable, "-c", spin, str(os.getpid())])  # noqa: S603  our own command line
@@ -181,7 +181,7 @@ def busy_machine() -> Iterator[None]:
 
 
 def first_write(store: TopicStore, since: float) -> Record | None:
-    """The first write that moved something."""
+    """Find the first write since `since` that moved something, None if there is none."""
     for record in reversed(store.history(since=since).records):
         if isinstance(record.entry, Transitions) and any(step.moves for step in record.entry.steps):
             return record

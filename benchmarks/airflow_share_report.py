@@ -243,7 +243,7 @@ def _went(rows: Mapping[str, int]) -> str:
 
 
 def settled(pruning: Pruning, bytes_a_run: float, runs_a_day: float) -> float:
-    """MB of the database when as many runs are pruned as are made."""
+    """Return the MB of the database when as many runs are pruned as are made."""
     return (pruning.new + bytes_a_run * runs_a_day * _KEPT / DAY) / 1e6
 
 
@@ -252,7 +252,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def last_line(sides: Sequence[Side]) -> str:
-    """What a script reads: figures with `airflow.cfg`, and their ratio to those with Airflow's defaults."""
+    """Give a script what it reads: figures with `airflow.cfg`, and their ratio to those with Airflow's defaults."""
     named = {side.name: side for side in sides}
     tuned, defaults = named.get(TUNED), named.get(DEFAULTS)
     figures: dict[str, str] = {}

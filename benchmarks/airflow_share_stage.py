@@ -49,7 +49,7 @@ class Settings:
         return f"{TUNED}, but {', '.join(but)}" if but else TUNED
 
     def home(self, folder: Path) -> Path:
-        """A folder that can be Airflow's home, made below `folder` where it is not the checkout."""
+        """Return a folder that can be Airflow's home, made at `folder` where it is not the checkout."""
         if not self.bare and self.preload:
             return ROOT
         folder.mkdir()
@@ -116,7 +116,7 @@ class Stage:
 
     @contextmanager
     def coordinated(self, api: AirflowApi, cluster: str) -> Iterator[Consumers]:
-        """Simulated consumers of `cluster`, which its coordinator has given their partitions; paused at the end."""
+        """Yield simulated consumers of `cluster`, whose coordinator has given them partitions; paused in the end."""
         dag = coordinator(cluster)
         place = Place(
             self.stack.zookeeper.address,
@@ -137,12 +137,12 @@ class Stage:
 
     @contextmanager
     def history(self, cluster: str) -> Iterator[TopicStore]:
-        """What is written of `cluster` in ZooKeeper."""
+        """Open what is written of `cluster` in ZooKeeper."""
         zookeeper = ZooKeeperSettings(hosts=self.stack.zookeeper.address)
         with TopicStore(zookeeper, cluster, read_only=True) as store:
             yield store
 
 
 def coordinator(cluster: str) -> str:
-    """The DAG."""
+    """Return the id of the coordinator's DAG."""
     return f"muster_coordinator__{cluster}"

@@ -38,7 +38,7 @@ class Input:
 
 
 def inputs(size: Size) -> Iterator[Input]:
-    """All inputs of one size.
+    """Build all inputs of one size.
 
     `uniform`: everyone takes every topic. `mixed`: a third of the consumers takes every topic, a third the first half
     of them, a third the second half.

@@ -32,7 +32,7 @@ HEADER = (
 
 
 def row(figure: Figure) -> tuple[str, ...]:
-    """One line of the table, in the order of `HEADER`."""
+    """Format one line of the table, in the order of `HEADER`."""
     given, kafka, muster = figure.input, figure.kafka, figure.muster
     return (
         str(given.size),
@@ -53,8 +53,8 @@ def _span(outcome: Outcome) -> str:
 
 
 def ratios(figures: Sequence[Figure]) -> str:
-    """The last line of a run: Muster's time over that of Kafka's main peer, at the largest size measured. Where
-    Kafka's was stopped, it is the most that the ratio can be."""
+    """Format the last line of a run: Muster's time over that of Kafka's main peer, at the largest size measured.
+    Where Kafka's was stopped, it is the most that the ratio can be."""
     largest = max(figure.input.size for figure in figures)
     parts = [
         f"{'' if figure.input.kind == 'uniform' else 'mixed_'}{figure.input.event}_ratio={figure.ratio:.2f}"
@@ -91,8 +91,8 @@ def write(folder: Path, figures: Sequence[Figure]) -> None:
 
 
 def _plot(path: Path, figures: Sequence[Figure]) -> None:
-    """Milliseconds against partitions, both on a logarithmic scale: Kafka dashed, Muster drawn
-    through. A plan of Kafka's that was stopped is drawn open, at the time when it was."""
+    """Plot milliseconds against partitions, both on a logarithmic scale: Kafka dashed, Muster drawn through. A plan
+    of Kafka's that was stopped is drawn open, at the time when it was."""
     with drawing(path, "assignors", (10, 4.2)) as sheet:
         for panel, kind in zip(sheet.subplots(1, 2, sharey=True), ("uniform", "mixed"), strict=True):
             shown = [f for f in figures if f.input.kind == kind and f.peer == MAIN_PEER]

@@ -17,7 +17,7 @@ INK = "#808890"
 
 @contextmanager
 def drawing(path: Path, name: str, size: tuple[float, float]) -> Iterator[Figure]:
-    """A figure of `size` (inches), written to `path` at the end of the block. Plots have different `name`s."""
+    """Yield a figure of `size` (inches), written to `path` at the end of the block. Plots have different `name`s."""
     # Text stays text, and nothing in the file depends on when or where it was written.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "text.color": INK}):
         figure = Figure(figsize=size, layout="constrained")

@@ -40,7 +40,7 @@ _HEARD = re.compile(r"^(\S+ \S+) INFO muster\.consumer\.agent: topic .*: epoch (
 
 
 def breakdown(muster: Muster, event: Event, consumer: str) -> dict[str, float]:
-    """`STEPS` to seconds, of an event that took something from `consumer` or gave it something.
+    """Map `STEPS` to seconds, of an event that took something from `consumer` or gave it something.
 
     Empty where a part is not to be found: what is not measured is not guessed.
     """
@@ -69,7 +69,7 @@ def breakdown(muster: Muster, event: Event, consumer: str) -> dict[str, float]:
 
 
 def replacement(muster: Muster, killed: Event, joined: Event, number: int) -> dict[str, float]:
-    """`REPLACEMENT_STEPS` to seconds, from the kill of consumer `number` until its replacement has its share.
+    """Map `REPLACEMENT_STEPS` to seconds, from the kill of consumer `number` until its replacement has its share.
 
     Empty where a part is not to be found.
     """
@@ -99,14 +99,14 @@ def replacement(muster: Muster, killed: Event, joined: Event, number: int) -> di
 
 
 def _with_moves(muster: Muster, since: float) -> Iterator[tuple[Record, Transitions]]:
-    """What was written to the topics since, the oldest first."""
+    """Yield what was written since and moved something, the oldest first."""
     for record in reversed(muster.store.history(since=since).records):
         if isinstance(record.entry, Transitions) and any(step.moves for step in record.entry.steps):
             yield record, record.entry
 
 
 def _heard(muster: Muster, written: float, until: float) -> float:
-    """When the last of the consumers that were given something by `until` heard of it, by their logs."""
+    """Tell when the last of the consumers that were given something by `until` heard of it, by their logs."""
     heard = written
     for log in (muster.stack.airflow.data_dir / "logs" / "muster" / CLUSTER).glob("*/*.log"):
         text = log.read_text(encoding="utf-8", errors="replace")

@@ -83,8 +83,8 @@ class Contest:
         return event
 
     def _muster_quiet(self) -> None:
-        """As `_quiet`; then until another moment of the coordinator's tick than the times before. Between two ticks
-        no process listens to Consul for a second or two, and events must not always miss that."""
+        """Wait as `_quiet`; then until another moment of the coordinator's tick than the times before. Between two
+        ticks no process listens to Consul for a second or two, and events must not always miss that."""
         self._quiet([(NAME, self.muster.deliveries)])
         tick = self.muster.cluster.long_poll_timeout
         self._moment = (self._moment + GOLDEN * tick) % tick
@@ -113,7 +113,7 @@ class Contest:
     # -- Kafka's groups, all at the same time
 
     def peer_round(self, number: int, peers: Sequence[Peer]) -> None:
-        """The same to member `number` of each group in `peers`."""
+        """Do the same to member `number` of each group in `peers`."""
         self._start_peers(peers)
         self._quiet([(str(peer.kind), peer.deliveries) for peer in peers])
         self._peer_event(KILL, number, peers, Peer.kill)
@@ -194,7 +194,7 @@ class Contest:
     # -- all
 
     def account(self) -> tuple[int, int]:
-        """How many records were produced by now, and how many of them Muster lost."""
+        """Count how many records were produced by now, and how many of them Muster lost."""
         produced, deliveries = self.producer.first_since(time.time()), self.muster.deliveries
         wait_for(
             "Muster has read all",

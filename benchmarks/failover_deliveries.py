@@ -75,15 +75,15 @@ class Deliveries:
         return self
 
     def owners(self) -> dict[int, int]:
-        """Partition to the process that was given records of it last."""
+        """Map each partition to the process that was given records of it last."""
         return {partition: deliveries[-1].pid for partition, deliveries in self.of.items() if deliveries}
 
     def reached(self) -> dict[int, int]:
-        """Partition to the end of what was delivered."""
+        """Map each partition to the end of what was delivered."""
         return {p: max((d.end for d in deliveries), default=0) for p, deliveries in self.of.items()}
 
     def lost(self, produced: Mapping[int, int]) -> int:
-        """How many of the `produced` records (partition to their number) reached no consumer."""
+        """Count how many of the `produced` records (partition to their number) reached no consumer."""
         missing = 0
         for partition, deliveries in self.of.items():
             upto = 0
@@ -94,7 +94,7 @@ class Deliveries:
         return missing
 
     def doubled(self, since: float, until: float) -> int:
-        """How many records were delivered from `since` to `until` that had been delivered before."""
+        """Count how many records were delivered from `since` to `until` that had been delivered before."""
         again = 0
         for deliveries in self.of.values():
             upto = 0

@@ -52,7 +52,7 @@ class Event:
 
 
 def flows(event: Event, deliveries: Deliveries, without: int | None, members: int) -> bool:
-    """Whether every partition flows again after `event`: evenly at `members` processes, none of them `without`."""
+    """Tell whether every partition flows again after `event`: evenly at `members` processes, not at `without`."""
     owners = deliveries.owners()
     shares = Counter(owners.values())
     return (
@@ -97,7 +97,7 @@ class Row:
 
 
 def rows(events: Collection[Event], contestants: Collection[str]) -> list[Row]:
-    """The table: by event, then by contestant."""
+    """Build the table: by event, then by contestant."""
     table = []
     for name in (*EVENTS, QUIET):
         for contestant in contestants:
@@ -117,5 +117,5 @@ def rows(events: Collection[Event], contestants: Collection[str]) -> list[Row]:
 
 
 def spread(values: Collection[float]) -> tuple[float, float, float] | None:
-    """Least, median and most; None of nothing."""
+    """Return least, median and most; None of nothing."""
     return (min(values), median(values), max(values)) if values else None

@@ -39,7 +39,7 @@ _PATIENCE = 420.0
 
 
 def _settings(notes: Path) -> str:
-    """The cluster's `clusters.yaml`, as JSON, which is YAML: all that bears on speed is as it is by default."""
+    """Return the cluster's `clusters.yaml` as JSON, which is YAML: all that bears on speed is as it is by default."""
     cluster = {
         "consul_service": f"muster-{CLUSTER}",
         "group_id": f"muster-{CLUSTER}",
@@ -78,11 +78,11 @@ class Sightings:
         self._stop.set()
 
     def gone(self, consumer: str, since: float) -> float | None:
-        """When `consumer` was first seen not live, or leaving, after `since`."""
+        """Tell when `consumer` was first seen not live, or leaving, after `since`."""
         return next((at for at, live in self.seen if at > since and consumer not in live), None)
 
     def there(self, consumer: str, since: float) -> float | None:
-        """When `consumer` was first seen live after `since`."""
+        """Tell when `consumer` was first seen live after `since`."""
         return next((at for at, live in self.seen if at > since and consumer in live), None)
 
     def _run(self) -> None:
@@ -161,48 +161,48 @@ class Muster:
         wait_for(what, condition, _PATIENCE, interval=0.1, detail=lambda: self.view.describe(TOPIC))
 
     def even(self, members: int = CONSUMERS) -> bool:
-        """Whether `members` share the partitions evenly and the topic is Stable."""
+        """Tell whether `members` share the partitions evenly and the topic is Stable."""
         shares = list(self.view.shares(TOPIC).values())
         return self.view.stable(TOPIC) and shares == [PARTITIONS // members] * members
 
     def consumer(self, number: int) -> str:
-        """Its id."""
+        """Return its id."""
         return f"{CLUSTER}-{number}"
 
     def pid(self, number: int) -> int:
-        """The driver of consumer `number`, which notes what it is given."""
+        """Return the driver of consumer `number`, which notes what it is given. Raises RuntimeError without one."""
         if not (pid := self.registered(number)):
             raise RuntimeError(f"consumer {number} is not registered")
         return pid
 
     def processes(self, number: int) -> list[psutil.Process]:
-        """JVM, driver and Python workers of consumer `number`."""
+        """Return JVM, driver and Python workers of consumer `number`."""
         return Job(self.discovery, self.consumer(number)).processes()
 
     def kill(self, number: int) -> Callable[[], None]:
-        """What kills consumer `number` at once: its processes are looked up now."""
+        """Return what kills consumer `number` at once: its processes are looked up now."""
         return partial(_signal, self.processes(number), signal.SIGKILL)
 
     def freeze(self, number: int) -> tuple[Callable[[], None], Callable[[], None]]:
-        """What freezes consumer `number`, and what lets it go on."""
+        """Return what freezes consumer `number`, and what lets it go on."""
         found = self.processes(number)
         return partial(_signal, found, signal.SIGSTOP), partial(_signal, found, signal.SIGCONT)
 
     def leave(self, number: int) -> None:
-        """A person ends the consumer's task."""
+        """End the consumer's task, as a person does."""
         self.api.mark(CONSUMERS_DAG, self._run(), "consumer", number - 1, "failed")
 
     def restart(self, number: int) -> None:
-        """A person clears the consumer's task: it leaves if it is there, and is started again."""
+        """Clear the consumer's task, as a person does: it leaves if it is there, and is started again."""
         self.api.clear(CONSUMERS_DAG, self._run(), "consumer", number - 1)
 
     def registered(self, number: int) -> int:
-        """The driver of consumer `number` as it is registered, 0 if it is not."""
+        """Return the driver of consumer `number` as it is registered, 0 if it is not."""
         found = self.discovery.catalog.members().registered.get(self.consumer(number))
         return int(found.meta["pid"]) if found is not None else 0
 
     def back(self, number: int, formerly: int) -> bool:
-        """Whether consumer `number`, which was process `formerly`, has been restarted, and all is even."""
+        """Tell whether consumer `number`, which was process `formerly`, has been restarted, and all is even."""
         return self.registered(number) not in {0, formerly} and self.even()
 
     def _run(self) -> str:

@@ -40,7 +40,7 @@ class PatientKafka(Kafka):
     """A broker that lets groups have the short session time-out; by default it does not."""
 
     def settings(self) -> dict[str, str]:
-        """As ever, but for the least session time-outs, and the least heartbeat of KIP-848 groups."""
+        """Return the usual ones, but for the least session time-outs, and the least heartbeat of KIP-848 groups."""
         return {
             **super().settings(),
             "group.min.session.timeout.ms": str(SHORT * 1000),
@@ -65,7 +65,7 @@ class Kind:
         return f"peer-{self.protocol.lower()}-{self.session or 'default'}"
 
     def config(self, servers: str) -> dict[str, str]:
-        """librdkafka's settings of a member."""
+        """Return librdkafka's settings of a member."""
         config = {"bootstrap.servers": servers, "group.id": self.group_id, "auto.offset.reset": "earliest"}
         if self.protocol == KIP_848:
             return {**config, "group.protocol": "consumer"}
@@ -128,31 +128,31 @@ class Peer:
         self.members[number] = ServerProcess.spawn(command, log, self.folder, environment, guarded=True)
 
     def pid(self, number: int) -> int:
-        """The process of member `number`."""
+        """Return the pid of member `number`."""
         return self.members[number].pid
 
     def kill(self, number: int) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         os.kill(self.pid(number), signal.SIGKILL)
 
     def freeze(self, number: int) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         os.kill(self.pid(number), signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         os.kill(self.pid(number), signal.SIGCONT)
 
     def leave(self, number: int) -> None:
-        """SIGTERM; it closes then."""
+        """Send SIGTERM; it closes then."""
         os.kill(self.pid(number), signal.SIGTERM)
 
     def ended(self, number: int) -> bool:
-        """Whether the member's process is gone."""
+        """Tell whether the member's process is gone."""
         return not self.members[number].alive()
 
     def stop(self) -> None:
-        """All leave."""
+        """Let all leave."""
         for number, member in self.members.items():
             if member.alive():
                 self.resume(number)

@@ -61,15 +61,15 @@ class Run:
     load: float
 
     def of(self, contestant: str, *names: str) -> list[Event]:
-        """The events of these names that `contestant` went through."""
+        """Return the events of these names that `contestant` went through."""
         return [event for event in self.events if event.contestant == contestant and event.name in names]
 
     def flows(self, contestant: str, name: str) -> float:
-        """Seconds until all flowed again, median of the rounds."""
+        """Return the seconds until all flowed again, median of the rounds."""
         return median([event.flows for event in self.of(contestant, name) if event.flows is not None])
 
     def ratio(self, name: str, session: int = TUNED) -> float:
-        """Muster's over that of the quickest group with this session time-out, in seconds."""
+        """Divide Muster's by that of the quickest group with this session time-out, in seconds."""
         return self.flows(NAME, name) / min(
             self.flows(str(kind), name) for kind in KINDS if kind.session == session
         )
@@ -86,7 +86,7 @@ class Run:
 
 
 def last_line(run: Run) -> str:
-    """The last line of a run; ratios below 1 are in Muster's favour."""
+    """Format the last line of a run; ratios below 1 are in Muster's favour."""
     return (
         f"bench-failover: kill_ratio={run.ratio(KILL):.2f} freeze_ratio={run.ratio(FREEZE):.2f} "
         f"kill_ratio_2s={run.ratio(KILL, SHORT):.2f} freeze_ratio_2s={run.ratio(FREEZE, SHORT):.2f} "
@@ -192,7 +192,7 @@ def _breakdown(run: Run, steps: Sequence[str], names: Sequence[str]) -> list[tup
 
 
 def _plot(path: Path, run: Run) -> None:
-    """Bars of medians, whose lines span the rounds: until all flows after a kill and a freeze, and pauses of
+    """Plot bars of medians, whose lines span the rounds: until all flows after a kill and a freeze, and pauses of
     partitions that moved in a leave and a join."""
     with drawing(path, "failover", (10, 6)) as sheet:
         panels = sheet.subplots(2, 2, sharey=True).flatten()

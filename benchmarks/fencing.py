@@ -48,7 +48,7 @@ class Cost:
 
 
 def measure(kafka: KafkaSettings, partitions: int, rounds: int) -> Cost:
-    """All kinds in turns, on a topic of its own."""
+    """Measure all kinds in turns, on a topic of its own."""
     topic = f"bench-{uuid4().hex[:8]}"
     admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)

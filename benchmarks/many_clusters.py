@@ -129,7 +129,7 @@ def _measure(number: int, rounds: int) -> Seen:
 
 
 def _all_wait(stage: Stage, number: int) -> list[str]:
-    """The states of the tasks that wait, when each cluster has one."""
+    """Return the states of the tasks that wait, when each cluster has one; before, nothing."""
     states = stage.database.states(WAITS)
     return states if len(states) >= number and set(states) <= SETTLED.keys() else []
 

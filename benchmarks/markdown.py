@@ -6,5 +6,5 @@ from collections.abc import Iterable, Sequence
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table, of cells."""
+    """Return the lines of a Markdown table, of cells."""
     return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]

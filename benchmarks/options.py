@@ -26,7 +26,7 @@ RESULTS = click.option(
 
 
 def load_results(file: Path, of: TypeAdapter[T]) -> T | None:
-    """What such a file holds, None if there is none. Raises ValueError if it is something else."""
+    """Read what such a file holds, None if there is none. Raises ValueError if it is something else."""
     try:
         return of.validate_json(file.read_bytes())
     except FileNotFoundError:

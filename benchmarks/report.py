@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def last_line(part: str, report: Path) -> str:
-    """The line with the part's figures, '' if there is none."""
+    """Return the last line with the part's figures, '' if there is none."""
     if not report.exists():
         return ""
     found = re.findall(rf"bench-{part}: [^`\n]*", report.read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def last_line(part: str, report: Path) -> str:
 
 
 def first_table(report: Path) -> list[str]:
-    """The lines of the report's first table and an empty one, nothing if it has none."""
+    """Return the lines of the report's first table and an empty one, nothing if it has none."""
     lines = report.read_text(encoding="utf-8").splitlines()
     table = list(takewhile(_in_table, dropwhile(lambda line: not _in_table(line), lines)))
     return [*table, ""] if table else []

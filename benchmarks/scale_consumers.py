@@ -31,7 +31,7 @@ class Assigned:
         self.wake_reader = threading.Event()
 
     def reading_wanted(self) -> None:
-        """As `Agent.reading_wanted`: none."""
+        """Ask for nothing, where `Agent.reading_wanted` asks for a reading."""
 
     def problem(self, key: str, message: str | None) -> None:
         """Print what is wrong."""
@@ -49,7 +49,7 @@ class Assigned:
         return True
 
     def status(self, consumer: str, asked: frozenset[str]) -> bytes:
-        """What the page of `consumer` says, of the topics `asked` or of all."""
+        """Return what the page of `consumer` says, of the topics `asked` or of all."""
         known = self.topics
         topics = {name: known[name] for name in asked & known.keys()} if asked else known
         shown = ", ".join(
@@ -61,7 +61,7 @@ class Assigned:
 
 
 def _topic(epoch: int, held: list[int]) -> dict[str, Any]:
-    """As `muster.consumer.status_page` has it."""
+    """Return what `muster.consumer.status_page` says of a topic."""
     offset = {"position": 1_000_000, "committed": 1_000_000, "end": 1_000_000, "lag": 0, "rate": 1.0}
     return {
         "running": held,

@@ -107,7 +107,7 @@ class Consumers:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """The registrars are frozen: in the field they have machines of their own, and take none of this one's time.
+        """Freeze the registrars: in the field they have machines of their own, and take none of this one's time.
 
         Consul still has their blocking queries.
         """
@@ -163,7 +163,7 @@ class Stage:
         self._born = 0
 
     def set_up(self, size: Size) -> None:
-        """Topics and consumers of a size."""
+        """Make topics and consumers of a size."""
         self.topics(size.topics)
         self.consumers.join(size.consumers)
 
@@ -194,7 +194,7 @@ class Stage:
 
 @contextmanager
 def stage(folder: Path) -> Iterator[Stage]:
-    """New servers, without topics or consumers."""
+    """Start new servers, without topics or consumers."""
     zookeeper = ZooKeeper(folder / "zookeeper", guarded=True)
     consul = Consul(folder / "consul", guarded=True)
     try:

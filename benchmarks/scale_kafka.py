@@ -26,7 +26,7 @@ class _Answering(Kafka):
     """Controller and broker; a frozen broker counts as there for an hour."""
 
     def settings(self) -> dict[str, str]:
-        """As any local Kafka's."""
+        """Return those of any local Kafka."""
         return super().settings() | {"broker.session.timeout.ms": "3600000"}
 
 
@@ -38,7 +38,7 @@ class _Holding(Kafka):
         self._first = first
 
     def settings(self) -> dict[str, str]:
-        """A broker only."""
+        """Return the settings of a broker only."""
         return super().settings() | {
             "process.roles": "broker",
             "node.id": str(FROZEN),
@@ -49,12 +49,12 @@ class _Holding(Kafka):
         }
 
     def healthy(self) -> bool:
-        """Whether the first one knows it."""
+        """Tell whether the first one knows it."""
         admin = AdminClient({"bootstrap.servers": self._first.address}, logger=librdkafka_logger())
         return FROZEN in admin.list_topics(timeout=2).brokers
 
     def cluster_id(self) -> str:
-        """That of the first one."""
+        """Return that of the first one."""
         text = (self._first.data_dir / "logs" / "meta.properties").read_text(encoding="utf-8")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)["cluster.id"]
 
@@ -88,7 +88,7 @@ class Catalogue:
 
 @contextmanager
 def catalogue(folder: Path) -> Iterator[Catalogue]:
-    """A Kafka without topics."""
+    """Start a Kafka without topics."""
     first = _Answering(folder / "answering", guarded=True, heap="1g")
     second = _Holding(first, folder / "holding")
     try:

@@ -42,31 +42,31 @@ class Figures:
         self.ticks[size, event].append(tick)
 
     def seconds(self, size: Size, event: str) -> list[float]:
-        """What each of the ticks took, all tasks together."""
+        """Return what each of the ticks took, all tasks together."""
         return [sum(spent.wall for spent in tick.values()) for tick in self.ticks[size, event]]
 
     def middle(self, size: Size, event: str) -> float:
-        """The median of that."""
+        """Return the median of that."""
         return median(self.seconds(size, event))
 
     def sizes(self) -> list[Size]:
-        """Those that were measured."""
+        """Return those that were measured."""
         return [size for size in SIZES if (size, "quiet") in self.ticks]
 
     def asked(self, size: Size) -> str:
-        """What quiet consumers asked of Consul, in a line."""
+        """Say what quiet consumers asked of Consul, in a line."""
         traffic = self.traffic[size]
         return f"{size.consumers:,} quiet consumers: {traffic.mb_s:.3f} MB/s and {traffic.rps:.1f} requests/s"
 
     def said(self, size: Size, event: str) -> str:
-        """The last tick, in a line."""
+        """Say what the last tick took, in a line."""
         tick = self.ticks[size, event][-1]
         parts = ", ".join(f"{task} {spent.wall:.2f} (CPU {spent.cpu:.2f})" for task, spent in tick.items())
         return f"{size}, {NAMES[event]}: {sum(s.wall for s in tick.values()):.2f} s: {parts}"
 
 
 def lines(figures: Figures) -> Iterator[str]:
-    """The table's rows."""
+    """Yield the table's rows."""
     for size in figures.sizes():
         for event in ("start", *EVENTS):
             ticks = figures.ticks[size, event]
@@ -98,13 +98,13 @@ def _spread(values: list[float]) -> str:
 
 
 def growth(figures: Figures, event: str) -> float:
-    """How much more the largest size costs than a tenth of it."""
+    """Return how much more the largest size costs than a tenth of it."""
     *_, smaller, larger = figures.sizes()
     return figures.middle(larger, event) / figures.middle(smaller, event)
 
 
 def last_line(figures: Figures) -> str:
-    """What a script reads."""
+    """Give a script what it reads."""
     largest = figures.sizes()[-1]
     return (
         f"bench-scale: quiet_s={figures.middle(largest, 'quiet'):.2f} "
@@ -164,7 +164,7 @@ def write(folder: Path, figures: Figures, load: float) -> None:
 
 
 def _plot(path: Path, figures: Figures) -> None:
-    """Seconds a tick by size, a line an event; beside it what quiet consumers ask of Consul."""
+    """Plot seconds a tick by size, a line an event; beside it what quiet consumers ask of Consul."""
     with drawing(path, "scale", (10, 4.2)) as sheet:
         panel, beside = sheet.subplots(1, 2, width_ratios=(7, 4))
         _plot_traffic(beside, figures)

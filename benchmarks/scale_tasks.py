@@ -42,7 +42,7 @@ class Place:
     """Seconds between Consul's checks of a consumer: a thousand a second would be measured with what is measured."""
 
     def told(self) -> str:
-        """As `benchmarks.scale_consumers` reads it."""
+        """Write it as `benchmarks.scale_consumers` reads it."""
         consul = {"host": "127.0.0.1", "port": self.consul}
         return json.dumps(
             {
@@ -55,7 +55,7 @@ class Place:
         )
 
     def settings(self) -> ClusterSettings:
-        """The cluster's, with what is in `clusters.yaml` by default."""
+        """Return the cluster's, with what is in `clusters.yaml` by default."""
         return ClusterSettings(
             name=self.cluster,
             consul_service=self.service,
@@ -162,7 +162,7 @@ def _work(task: str, coordinator: Coordinator) -> Report:
 
 
 def _xcom(report: Report) -> dict[str, Any]:
-    """What Airflow is given to keep."""
+    """Return what Airflow is given to keep."""
     if isinstance(report, AdvanceReport):
         # Airflow is not imported before anything was measured.
         from muster.airflow.coordination import rebalance_event  # noqa: PLC0415
@@ -202,7 +202,7 @@ def spent(task: str, place: Place) -> Spent:
 
 
 def tick(place: Place) -> dict[str, Spent]:
-    """One run of the DAG: the tasks that it would have, the last one only if there is something to do."""
+    """Make one run of the DAG: the tasks that it would have, the last one only if there is something to do."""
     done = {task: spent(task, place) for task in TASKS[:3]}
     if done["compute_assignment"].says == "needed":
         done["advance_state"] = spent("advance_state", place)

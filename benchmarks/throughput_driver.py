@@ -73,7 +73,7 @@ class Order:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
-        """As `parse` reads it."""
+        """Write it as `parse` reads it."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -125,7 +125,7 @@ class Usage:
         self._thread.join()
 
     def cpu(self) -> float:
-        """CPU seconds so far, with those of processes that have ended."""
+        """Return the CPU seconds so far, with those of processes that have ended."""
         return sum(self._of_all(lambda process: sum(process.cpu_times()[:4])))
 
     def _watch(self) -> None:
@@ -259,7 +259,7 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
 
 
 def _progress(query: StreamingQuery) -> list[Any]:
-    """Of the batches that held records."""
+    """Return the progress of the batches that held records."""
     return [progress for progress in query.recentProgress if _span(progress)]
 
 
@@ -274,13 +274,13 @@ def _wait(query: StreamingQuery, done: Callable[[], bool]) -> None:
 
 
 def _span(progress: Any) -> int:
-    """How many records a batch held."""
+    """Count the records that a batch held."""
     of_source = progress["sources"][0]
     return _sum(of_source["endOffset"], 1) - _sum(of_source["startOffset"], 1)
 
 
 def _sum(text: str | None, bound: int) -> int:
-    """The sum of all partitions' offsets; Muster's offsets are ranges."""
+    """Return the sum of all partitions' offsets; Muster's offsets are ranges."""
     topics = (json.loads(text) if text else None) or {}
     return sum(
         at if isinstance(at, int) else at[bound] for of_topic in topics.values() for at in of_topic.values()
@@ -288,7 +288,7 @@ def _sum(text: str | None, bound: int) -> int:
 
 
 def _spent(progress: Any) -> dict[str, float]:
-    """Milliseconds a batch for each of its parts, by Spark's own account, without the first batch."""
+    """Return milliseconds a batch for each of its parts, by Spark's own account, without the first of several."""
     later = [p["durationMs"] for p in progress[1:]] or [p["durationMs"] for p in progress]
     return {part: sum(p.get(part, 0) for p in later) / len(later) for part in sorted(later[-1])}
 
@@ -336,7 +336,7 @@ class _Collect(_Noop):
         self._arrived.extend((int(value), now) for value in values)
 
     def delays(self) -> list[float]:
-        """Seconds, without those of the time in which the query starts."""
+        """Return the seconds, without those of the time in which the query starts."""
         settled = self._arrived[0][1] + int(SETTLE * 1e9) if self._arrived else 0
         return [(at - made) / 1e9 for made, at in self._arrived if made > settled]
 

@@ -106,7 +106,7 @@ class TooFewBatchesError(RuntimeError):
 
 
 def window(reading: Reading, most: int) -> list[Batch]:
-    """The full batches that follow each other, from the end of the first of them on, without the topic's last one.
+    """Return full batches that follow each other, from the end of the first of them on, without the topic's last one.
 
     Raises `TooFewBatchesError` if there are less than two.
     """
@@ -132,34 +132,34 @@ class Figure:
     readings: Mapping[str, list[Reading]]
 
     def steady(self, reading: Reading) -> float:
-        """Records/s in the window."""
+        """Return records/s in the window."""
         first, *others = window(reading, self.input.most)
         return sum(batch.records for batch in others) / (others[-1].end - first.end)
 
     def whole(self, reading: Reading) -> float:
-        """Records/s from the start of the query to the end of the topic."""
+        """Return records/s from the start of the query to the end of the topic."""
         return sum(batch.records for batch in reading.batches) / reading.batches[-1].end
 
     def cpu(self, reading: Reading) -> float:
-        """CPU seconds a million records in the window."""
+        """Return CPU seconds a million records in the window."""
         first, *others = window(reading, self.input.most)
         return (others[-1].cpu - first.cpu) / sum(batch.records for batch in others) * 1e6
 
     def memory(self, reading: Reading) -> float:
-        """MB, the most."""
+        """Return MB, the most."""
         return reading.memory / 1e6
 
     def middle(self, source: str, figure: Callable[[Reading], float]) -> float:
-        """The median of the rounds."""
+        """Return the median of the rounds."""
         return median(map(figure, self.readings[source]))
 
     def ratios(self, figure: Callable[[Reading], float]) -> list[float]:
-        """Muster's figure over that of the tuned source, round by round."""
+        """Divide Muster's figure by that of the tuned source, round by round."""
         pairs = zip(self.readings[MUSTER], self.readings[TUNED], strict=True)
         return [figure(muster) / figure(tuned) for muster, tuned in pairs]
 
     def ratio(self, figure: Callable[[Reading], float]) -> float:
-        """The median of `ratios`."""
+        """Return the median of `ratios`."""
         return median(self.ratios(figure))
 
 
@@ -187,11 +187,11 @@ class Latency:
     delays: Mapping[str, Sequence[Sequence[float]]]
 
     def middle(self, source: str) -> float:
-        """The median of all delays of `source`."""
+        """Return the median of all delays of `source`."""
         return median(delay for of_round in self.delays[source] for delay in of_round)
 
     def late(self, source: str) -> float:
-        """The 99th percentile."""
+        """Return the 99th percentile."""
         return quantiles([delay for of_round in self.delays[source] for delay in of_round], n=100)[98]
 
     @property

@@ -45,7 +45,7 @@ class Input:
 
 @contextmanager
 def topic_of(kafka: KafkaSettings, given: Input, records: int) -> Iterator[str]:
-    """The name of a topic that holds `records` records as `given` says; it is deleted in the end."""
+    """Yield the name of a topic that holds `records` records as `given` says; it is deleted in the end."""
     admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
     topic = f"throughput-{given.size}-{given.partitions}-{given.codec}-{uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, given.partitions, 1)])[topic].result(60)
@@ -56,7 +56,7 @@ def topic_of(kafka: KafkaSettings, given: Input, records: int) -> Iterator[str]:
 
 @contextmanager
 def trickle_of(kafka: KafkaSettings, partitions: int, interval: float) -> Iterator[str]:
-    """The name of a topic to which a record is written every `interval` seconds; its value says when, in ns."""
+    """Yield the name of a topic to which a record is written every `interval` seconds; its value says when, in ns."""
     admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
     topic = f"trickle-{uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
@@ -120,7 +120,7 @@ def _fill(kafka: KafkaSettings, topic: str, given: Input, records: int) -> None:
 
 
 def _values(size: int) -> list[bytes]:
-    """Lines of comma-separated numbers, as a log or an export has them: a codec makes half of them or so."""
+    """Make lines of comma-separated numbers, as a log or an export has them: a codec makes half of them or so."""
     chance = random.Random(size)  # noqa: S311  not for secrets
     values = []
     for _ in range(_VALUES):

@@ -38,7 +38,7 @@ _GOAL_SIZES = (200, 1000)
 
 
 def row(figure: Figure) -> tuple[str, ...]:
-    """One line of the table, in the order of `HEADER`."""
+    """Format one line of the table, in the order of `HEADER`."""
     return (
         str(figure.input),
         figure.sink,
@@ -69,8 +69,8 @@ def _a_batch(figure: Figure, source: str) -> str:
 
 
 def ratios(results: Results) -> str:
-    """The last line of a run: Muster's figures over those of the tuned source, the worst of all topics with lz4 and
-    records of 200 B and 1 kB. `nan` is what was not measured."""
+    """Format the last line of a run: Muster's figures over those of the tuned source, the worst of all topics with
+    lz4 and records of 200 B and 1 kB. `nan` is what was not measured."""
     figures = [f for f in results.figures if f.input.codec == LZ4 and f.input.size in _GOAL_SIZES]
     starts = [s.ratio for s in results.starts if s.input.codec == LZ4 and s.input.size in _GOAL_SIZES]
 
@@ -198,7 +198,7 @@ def _latency(delays: Latency) -> Iterator[str]:
 
 
 def _plot(path: Path, figures: Sequence[Figure]) -> None:
-    """Records/s by topic, a panel a sink; the lines span the rounds."""
+    """Plot records/s by topic, a panel a sink; the lines span the rounds."""
     with drawing(path, "throughput", (12, 4.2)) as sheet:
         for panel, sink in zip(sheet.subplots(1, len(SINKS)), SINKS, strict=True):
             shown = [figure for figure in figures if figure.sink == sink and figure.input.size in _GOAL_SIZES]

@@ -22,7 +22,7 @@ class Conditions:
     heap: str
 
     def alike(self, other: Conditions) -> bool:
-        """Whether figures taken under both may stand in one table."""
+        """Tell whether figures taken under both may stand in one table."""
         return replace(self, load=0.0) == replace(other, load=0.0)
 
 
@@ -36,7 +36,7 @@ class Results:
     delays: Latency | None = None
 
     def joined(self, later: Results) -> Results:
-        """Both; what `later` measured again replaces what was there.
+        """Join both; what `later` measured again replaces what was there.
 
         Raises ValueError if they were not measured under the same conditions.
         """
@@ -58,7 +58,7 @@ _JSON = TypeAdapter(Results)
 
 
 def load(file: Path) -> Results | None:
-    """What `save` wrote, None if there is no such file. Raises ValueError if it is something else."""
+    """Read what `save` wrote, None if there is no such file. Raises ValueError if it is something else."""
     return load_results(file, _JSON)
 
 

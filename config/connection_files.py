@@ -20,6 +20,6 @@ class ConnectionFiles(BaseSecretsBackend):
         self._folder = Path(folder)
 
     def get_conn_value(self, conn_id: str, team_name: str | None = None) -> str | None:  # noqa: ARG002  Airflow's
-        """The text of a connection, None if there is no such file."""
+        """Return the text of a connection, None if there is no such file."""
         file = self._folder / f"{conn_id}.json"
         return file.read_text(encoding="utf-8") if file.is_file() else None

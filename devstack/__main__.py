@@ -17,7 +17,7 @@ _PORT = click.IntRange(1, 65535)
 
 @click.group()
 def main() -> None:
-    """Kafka, ZooKeeper, Consul and Airflow on this machine, for development and tests."""
+    """Run Kafka, ZooKeeper, Consul and Airflow on this machine, for development and tests."""
 
 
 @main.command()

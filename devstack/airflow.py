@@ -52,14 +52,14 @@ class AirflowComponent(Server):
         self._api = api
 
     def prepare(self) -> None:
-        """Nothing: the environment says it all."""
+        """Do nothing: the environment says it all."""
 
     def command(self) -> Sequence[str | Path]:
-        """Airflow's command of the component."""
+        """Return Airflow's command of the component."""
         return [self.python, "-m", "airflow", self.subcommand]
 
     def healthy(self) -> bool:
-        """Whether there was a heartbeat since this process started."""
+        """Tell whether there was a heartbeat since this process started."""
         if self._api is None or self.process is None:
             return False
         health = self._api.health().get(self.health_key, {})
@@ -80,11 +80,11 @@ class AirflowApiServer(AirflowComponent):
         super().__init__(data_dir, None, ports, guarded)
 
     def healthy(self) -> bool:
-        """Whether it answers."""
+        """Tell whether it answers."""
         return bool(self.health())
 
     def health(self) -> dict[str, dict[str, str]]:
-        """What the API server knows of all components; empty if it does not answer."""
+        """Return what the API server knows of all components; empty if it does not answer."""
         try:
             answer = httpx.get(f"http://{self.address}/api/v2/monitor/health", timeout=5, trust_env=False)
             return dict(answer.json()) if answer.status_code == httpx.codes.OK else {}
@@ -100,7 +100,7 @@ class AirflowScheduler(AirflowComponent):
     health_key = "scheduler"
 
     def command(self) -> Sequence[str | Path]:
-        """Without a log server: the API server reads the log files itself, and the other one listens everywhere."""
+        """Go without a log server: the API server reads the log files itself, and the other listens everywhere."""
         return [*super().command(), "--skip-serve-logs"]
 
 
@@ -120,7 +120,7 @@ class AirflowTriggerer(AirflowComponent):
     health_key = "triggerer"
 
     def command(self) -> Sequence[str | Path]:
-        """Without a log server, as the scheduler."""
+        """Go without a log server, as the scheduler."""
         return [*super().command(), "--skip-serve-logs"]
 
     def stop(self) -> None:
@@ -149,12 +149,12 @@ class AirflowCeleryWorker(AirflowComponent):
         self._redis = redis
 
     def command(self) -> Sequence[str | Path]:
-        """Without a log server, as the scheduler, and without events, which no process watches."""
+        """Go without a log server, as the scheduler, and without events, which no process watches."""
         worker = ["celery", "worker", "--skip-serve-logs", "--without-gossip", "--without-mingle"]
         return [self.python, "-m", "airflow", *worker]
 
     def healthy(self) -> bool:
-        """Whether it hears what is said to all workers."""
+        """Tell whether it hears what is said to all workers."""
         return self.running and self._redis.listeners() > 0
 
     def stop(self) -> None:
@@ -221,13 +221,13 @@ class Airflow:
         return f"{self.url}/plugin/muster"
 
     def passwords(self) -> dict[str, str]:
-        """User name to password; empty before the first start."""
+        """Map user name to password; empty before the first start."""
         if not self._passwords_file.exists():
             return {}
         return dict(json.loads(self._passwords_file.read_text(encoding="utf-8")))
 
     def environment(self) -> dict[str, str]:
-        """What has to be added to the environment of everything that belongs to this Airflow.
+        """Return what has to be added to the environment of everything that belongs to this Airflow.
 
         It chooses the API server's port if there is none yet, because all have to know it.
         """

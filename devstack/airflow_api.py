@@ -79,7 +79,7 @@ class AirflowApi:
             return answer.json() if answer.content else None
 
     def has_dag(self, dag_id: str) -> bool:
-        """Whether the DAG has been parsed yet."""
+        """Tell whether the DAG has been parsed yet."""
         try:
             self.request("GET", f"/dags/{dag_id}")
         except AirflowApiError as error:
@@ -98,17 +98,17 @@ class AirflowApi:
         return str(self.request("POST", f"/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
     def runs(self, dag_id: str, limit: int = 20) -> list[dict[str, Any]]:
-        """The newest runs first."""
+        """List the newest runs first."""
         path = f"/dags/{dag_id}/dagRuns"
         found = self.request("GET", path, params={"limit": limit, "order_by": "-run_after"})
         return list(found["dag_runs"])
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        """The state of one run: queued, running, success or failed."""
+        """Return the state of one run: queued, running, success or failed."""
         return str(self.request("GET", f"/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}")["state"])
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Every task instance of a run, mapped ones each on their own."""
+        """List every task instance of a run, mapped ones each on their own."""
         path = f"/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"
         return list(self.request("GET", path, params={"limit": 1000})["task_instances"])
 
@@ -129,7 +129,7 @@ class AirflowApi:
         self.request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
     def log(self, dag_id: str, run_id: str, task_id: str, map_index: int, attempt: int) -> str:
-        """The log of one attempt, one entry a line; entries with an error have its whole detail behind them."""
+        """Return the log of one attempt, one entry a line; entries with an error have all its detail behind them."""
         path = f"/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/logs/{attempt}"
         content = self.request(
             "GET",
@@ -140,7 +140,7 @@ class AirflowApi:
         return "\n".join(_line(entry) for entry in content)
 
     def questions(self, dag_id: str) -> list[dict[str, Any]]:
-        """What the tasks of a DAG ask a person (human in the loop) and is not answered yet."""
+        """Return what the tasks of a DAG ask a person (human in the loop) and is not answered yet."""
         found = self.request("GET", f"/dags/{dag_id}/dagRuns/~/hitlDetails")["hitl_details"]
         return [each for each in found if not each["response_received"]]
 
@@ -157,7 +157,7 @@ class AirflowApi:
                 raise
 
     def asset_events(self, source_dag_id: str, limit: int = 100) -> list[dict[str, Any]]:
-        """The asset events that a DAG caused, oldest first."""
+        """Return the asset events that a DAG caused, oldest first."""
         params: dict[str, str | int] = {
             "source_dag_id": source_dag_id,
             "limit": limit,

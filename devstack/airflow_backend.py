@@ -42,12 +42,12 @@ class Backend:
         self.redis = Redis(for_queue, guarded=guarded) if celery else None
 
     def servers(self) -> dict[str, Server]:
-        """The servers that have to run before Airflow does, by a short name."""
+        """Return the servers that have to run before Airflow does, by a short name."""
         named = {"postgresql": self.postgresql, "redis": self.redis}
         return {name: server for name, server in named.items() if server is not None}
 
     def environment(self) -> dict[str, str]:
-        """What Airflow's processes need to find them. Addresses have passwords, so they stand in files."""
+        """Return what Airflow's processes need to find them. Addresses have passwords, so they stand in files."""
         found = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self._data_dir / 'airflow.db'}"}
         if self.postgresql is not None:
             found = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD": self._cat("database")}
@@ -95,7 +95,7 @@ class Backend:
 
 
 def _chosen(variable: str, known: tuple[str, str], otherwise: bool) -> bool:
-    """Whether `variable` asks for the second of `known`; `otherwise` when it is not set."""
+    """Tell whether `variable` asks for the second of `known`; `otherwise` when it is not set."""
     value = os.environ.get(variable)
     if not value:
         return otherwise

@@ -28,7 +28,7 @@ class Broker(Kafka):
         self._cluster = cluster
 
     def settings(self) -> dict[str, str]:
-        """As alone, with the others as voters, and all that Kafka keeps of its own on all of them."""
+        """Return those of one alone, with the others as voters and all that Kafka keeps of its own on all of them."""
         size = len(list(self._cluster))
         voters = [f"{b.number}@{b.place.address}:{b.ports['controller']}" for b in self._cluster]
         topics = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
@@ -50,7 +50,7 @@ class Broker(Kafka):
         }
 
     def healthy(self) -> bool:
-        """Whether this node is one of the cluster's brokers, by its own word."""
+        """Tell whether this node is one of the cluster's brokers, by its own word."""
         client = AdminClient({"bootstrap.servers": self.address}, logger=silent_logger())
         try:
             return self.number in client.list_topics(timeout=2).brokers
@@ -58,7 +58,7 @@ class Broker(Kafka):
             return False
 
     def cluster_id(self) -> str:
-        """That of the cluster."""
+        """Return that of the cluster."""
         return self._cluster.id
 
 
@@ -90,7 +90,7 @@ class Brokers:
             list(pool.map(lambda broker: broker.start(), self._all))
 
     def consumer_groups(self, *arguments: str, timeout: float = 60.0) -> str:
-        """What Kafka's own tool `kafka-consumer-groups` prints. Raises `DevstackError` if it fails."""
+        """Return what Kafka's own tool `kafka-consumer-groups` prints. Raises `DevstackError` if it fails."""
         command = [
             *(java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars('kafka')}/*"),
             *("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server"),

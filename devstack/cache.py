@@ -13,7 +13,7 @@ from devstack.errors import DevstackError
 
 
 def cache_dir() -> Path:
-    """`$MUSTER_CACHE`, else `muster` in the user's cache folder. Created if it is not there."""
+    """Return `$MUSTER_CACHE`, else `muster` in the user's cache folder. Created if it is not there."""
     if chosen := os.environ.get("MUSTER_CACHE"):
         path = Path(chosen)
     else:

@@ -81,11 +81,11 @@ class Browser:
         self.driver.get(url)
 
     def all(self, css: str) -> list[WebElement]:
-        """Every element that fits."""
+        """Find every element that fits."""
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def one(self, css: str, text: str | None = None, timeout: float = 10) -> WebElement:
-        """The first visible element that fits and, if `text` is given, has it; waits for it."""
+        """Wait for the first visible element that fits and, if `text` is given, has it. Raises TimeoutError."""
 
         def there() -> WebElement | None:
             fits = (element for element in self.all(css) if element.is_displayed())
@@ -94,11 +94,11 @@ class Browser:
         return self.eventually(there, timeout, f"{css} with {text!r}; the page says: {self.text()[:1500]}")
 
     def text_of(self, element: WebElement) -> str:
-        """An element's text as it is shown."""
+        """Return an element's text as it is shown."""
         return str(element.text)
 
     def text(self) -> str:
-        """All that the page says."""
+        """Return all that the page says."""
         return str(self.driver.execute_script("return document.body.innerText"))
 
     def says(self, text: str, timeout: float = 10) -> None:
@@ -131,7 +131,7 @@ class Browser:
         self.eventually(done, 10, f"a click on {css} {text!r}")
 
     def focused(self) -> dict[str, Any]:
-        """What has the focus: tag, text, accessible name, and whether the focus can be seen."""
+        """Return tag, text, `aria-label`, id and class of what has the focus, and whether an outline shows it."""
         return dict(
             self.driver.execute_script(
                 """const one = document.activeElement, style = getComputedStyle(one);
@@ -142,7 +142,7 @@ class Browser:
         )
 
     def nodes(self) -> int:
-        """How many elements the page has."""
+        """Count the elements of the page."""
         return int(self.driver.execute_script("return document.getElementsByTagName('*').length"))
 
     def js(self, script: str, *arguments: object) -> Any:
@@ -154,7 +154,7 @@ class Browser:
         return self.driver.execute_async_script(wrapped, *arguments)
 
     def complaints(self) -> list[str]:
-        """What the browser has complained of since it was last asked, CSP violations among it."""
+        """Return the errors and warnings that the browser has logged since last asked, CSP violations included."""
         return [
             entry["message"]
             for entry in self.driver.get_log("browser")  # type: ignore[no-untyped-call]  # selenium
@@ -162,7 +162,7 @@ class Browser:
         ]
 
     def overflow(self) -> list[str]:
-        """Elements that make the page wider than the window."""
+        """Find elements that make the page wider than the window."""
         return list(
             self.driver.execute_script(
                 """const wide = document.documentElement.clientWidth;
@@ -180,7 +180,7 @@ class Browser:
         return path
 
     def eventually(self, condition: Callable[[], T | None], timeout: float = 10, what: str = "") -> T:
-        """The condition's first true value; fails naming `what`."""
+        """Return the condition's first true value; fails naming `what`."""
         deadline = time.monotonic() + timeout
         while True:
             try:

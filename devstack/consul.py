@@ -23,7 +23,7 @@ class Consul(Server):
     node = NODE
 
     def settings(self) -> dict[str, Any]:
-        """What stands in `consul.json`."""
+        """Return what stands in `consul.json`."""
         return {
             "node_name": self.node,
             "server": True,
@@ -59,11 +59,11 @@ class Consul(Server):
         (self.data_dir / "consul.json").write_text(text, encoding="utf-8")
 
     def command(self) -> Sequence[str | Path]:
-        """The agent with its configuration file."""
+        """Return the agent's command line, with its configuration file."""
         return [consul_binary(), "agent", f"-config-file={self.data_dir / 'consul.json'}"]
 
     def healthy(self) -> bool:
-        """Whether there is a leader and the node itself is in the catalog, so that services can register."""
+        """Tell whether there is a leader and the node itself is in the catalog, so that services can register."""
         try:
             answer = self.get(f"/v1/health/node/{self.node}")
             return answer.status_code == httpx.codes.OK and any(

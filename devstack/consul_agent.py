@@ -28,7 +28,7 @@ class ConsulAgent(Consul):
         self.node = node
 
     def settings(self) -> dict[str, Any]:
-        """What stands in `consul.json`: a server's, without being one."""
+        """Return what stands in `consul.json`: a server's, without being one."""
         found = super().settings()
         del found["bootstrap_expect"], found["ui_config"]
         return {

@@ -48,7 +48,7 @@ def _required_version() -> str:
 
 
 def _version(binary: str) -> tuple[int, ...]:
-    """The version of a consul on the PATH, (0,) if it does not tell."""
+    """Return the version of a consul on the PATH, (0,) if it does not tell."""
     try:
         answer = subprocess.run(  # noqa: S603  found on the PATH on purpose
             [binary, "version"], capture_output=True, text=True, timeout=10, check=False

@@ -28,7 +28,7 @@ class Member(Consul):
         self._all = all_members
 
     def settings(self) -> dict[str, Any]:
-        """As alone, but for the others, with which it elects a leader."""
+        """Return those of one alone, but for the others, with which it elects a leader."""
         others = [one for one in self._all if one is not self]
         return {
             **super().settings(),
@@ -63,7 +63,7 @@ class Consuls:
             list(pool.map(lambda agent: agent.start(), self))
 
     def failure_tolerance(self) -> int:
-        """How many more servers may fail until there is no leader; 0 as well while no server says."""
+        """Tell how many more servers may fail until there is no leader; 0 as well while no server says."""
         for asked in self.servers:
             with suppress(httpx.HTTPError, ValueError):
                 # Consul answers 429 while a server is not healthy, with the same body.
@@ -80,7 +80,7 @@ class Consuls:
                         asked.put(f"/v1/agent/join/{member['Addr']}:{member['Port']}")
 
     def leader(self) -> Consul:
-        """The server that leads. Raises `DevstackError` while none does, or none answers."""
+        """Return the server that leads. Raises `DevstackError` while none does, or none answers."""
         for asked in self.servers:
             try:
                 said = asked.get("/v1/status/leader").json()

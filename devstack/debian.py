@@ -36,17 +36,17 @@ _TIMEOUT = 900.0
 
 
 def missing(*programs: str) -> list[str]:
-    """Those of `programs` that are not on the PATH."""
+    """Return those of `programs` that are not on the PATH."""
     return [program for program in programs if shutil.which(program) is None]
 
 
 def how_to_install(*programs: str) -> str:
-    """The command with which a person gets `programs`."""
+    """Return the command with which a person gets `programs`."""
     return f"sudo apt-get install --no-install-recommends {' '.join(_packages(programs))}"
 
 
 def ensure(*programs: str, lists: Path = _LISTS) -> list[Path]:
-    """The paths of `programs`, keys of `PACKAGES`; what is missing is installed if that is possible.
+    """Return the paths of `programs`, keys of `PACKAGES`; what is missing is installed if that is possible.
 
     `lists` is where apt keeps what it knows of packages. Raises `DevstackError` if something is missing and this is
     not root on a system with apt, or if the installation fails, with what apt said.

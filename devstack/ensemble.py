@@ -24,7 +24,7 @@ class Member(ZooKeeper):
         self._all = all_members
 
     def settings(self) -> dict[str, str]:
-        """As alone, with quick elections and the others' addresses."""
+        """Return those of one alone, with quick elections and the others' addresses."""
         servers = {
             f"server.{one.number}": f"{one.place.address}:{one.ports['quorum']}:{one.ports['election']}"
             for one in self._all
@@ -38,7 +38,7 @@ class Member(ZooKeeper):
         (self.data_dir / "data" / "myid").write_text(str(self.number), encoding="utf-8")
 
     def healthy(self) -> bool:
-        """Whether it serves, as leader or follower."""
+        """Tell whether it serves, as leader or follower."""
         return self.mode() in {"leader", "follower"}
 
 
@@ -58,7 +58,7 @@ class Ensemble:
         return ",".join(member.address for member in self.members)
 
     def leader(self) -> Member:
-        """Who leads now. Raises `DevstackError` while none does."""
+        """Tell who leads now. Raises `DevstackError` while none does."""
         found = [member for member in self.members if member.mode() == "leader"]
         if len(found) != 1:
             raise DevstackError(f"ZooKeeper has {len(found)} leaders now")
@@ -74,7 +74,7 @@ class Ensemble:
         self._all(lambda member: member.stop())
 
     def kill(self) -> None:
-        """SIGKILL all."""
+        """Send all SIGKILL."""
         self._all(lambda member: member.kill())
 
     def pause(self) -> None:

@@ -38,7 +38,7 @@ class Guard:
         self._send(f"+ {pid} {started}\n")
 
     def forget(self, pid: int) -> None:
-        """The session has ended."""
+        """Watch the session led by `pid` no more: it has ended."""
         self._send(f"- {pid} 0\n")
 
     def watch_marker(self, variable: str, value: str) -> None:
@@ -50,7 +50,7 @@ class Guard:
         self._send(f"! {json.dumps(command)} \n")
 
     def undone(self, command: Sequence[str]) -> None:
-        """`command` need not be run any more."""
+        """Take note that `command` need not be run any more."""
         self._send(f"~ {json.dumps(command)} \n")
 
     def _send(self, line: str) -> None:

@@ -94,7 +94,7 @@ class Hosts:
 
     @contextmanager
     def off(self, host: Host) -> Iterator[None]:
-        """`host` is cut off inside, and joined again outside."""
+        """Cut `host` off inside, and join it again outside."""
         self.cut(host)
         try:
             yield
@@ -103,7 +103,7 @@ class Hosts:
 
     @contextmanager
     def one_way(self, source: Host, target: Host) -> Iterator[None]:
-        """What `source` sends to `target` is lost inside; what `target` sends arrives, and is not answered."""
+        """Lose inside `source` what it sends to `target`; what `target` sends arrives, and is not answered."""
         _ip("-n", source.name, "route", "add", "blackhole", f"{target.address}/32")
         try:
             yield
@@ -142,7 +142,7 @@ class Hosts:
 
 
 def why_not() -> str:
-    """Why there can be no hosts here, with what to do; '' if there can be."""
+    """Say why there can be no hosts here, with what to do; '' if there can be."""
     if missing("ip") and os.geteuid() != 0:
         return f"'ip' is not on the PATH; install it: {how_to_install('ip')}"
     try:

@@ -15,7 +15,7 @@ _POM = Path(__file__).with_name("pom.xml")
 
 
 def java() -> str:
-    """The path of `java`: `$JAVA_HOME`'s, else the PATH's. Raises `DevstackError` if there is none."""
+    """Return the path of `java`: `$JAVA_HOME`'s, else the PATH's. Raises `DevstackError` if there is none."""
     home = os.environ.get("JAVA_HOME")
     if home and (found := shutil.which("java", path=str(Path(home) / "bin"))):
         return found

@@ -41,7 +41,7 @@ class Kafka(Server):
         self._rack = rack
 
     def settings(self) -> dict[str, str]:
-        """What stands in `server.properties`."""
+        """Return what stands in `server.properties`."""
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -73,7 +73,7 @@ class Kafka(Server):
         }
 
     def client_settings(self) -> dict[str, str]:
-        """What librdkafka needs to be let in."""
+        """Return what librdkafka needs to be let in."""
         return {"bootstrap.servers": self.address}
 
     def prepare(self) -> None:
@@ -84,7 +84,7 @@ class Kafka(Server):
             self._format()
 
     def command(self) -> Sequence[str | Path]:
-        """Java with a small heap."""
+        """Return Java's command line, with a small heap."""
         return [
             java(),
             f"-Xmx{self._heap}",
@@ -101,7 +101,7 @@ class Kafka(Server):
         ]
 
     def healthy(self) -> bool:
-        """Whether the broker answers a metadata request and names itself in it."""
+        """Tell whether the broker answers a metadata request and names itself in it."""
         client = AdminClient({**self.client_settings()}, logger=silent_logger())
         try:
             return bool(client.list_topics(timeout=2).brokers)
@@ -117,7 +117,7 @@ class Kafka(Server):
         return self.data_dir / "server.properties"
 
     def cluster_id(self) -> str:
-        """The id that a new data folder is formatted with; brokers of one cluster have the same."""
+        """Make up the id that a new data folder is formatted with; brokers of one cluster have the same."""
         return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
 
     def _format(self) -> None:

@@ -20,7 +20,7 @@ MARKER = "MUSTER_DEVSTACK"
 
 
 def processes_of(folder: Path, consumers_only: bool = False) -> list[psutil.Process]:
-    """The living processes of the stack in `folder`; with `consumers_only` those of consumer jobs."""
+    """Find the living processes of the stack in `folder`; with `consumers_only` those of consumer jobs."""
     found = []
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter():

@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on 127.0.0.1:`port` now, with TCP and UDP (Consul's gossip uses both)."""
+    """Tell whether a server could listen on 127.0.0.1:`port` now, with TCP and UDP (Consul's gossip uses both)."""
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with socket.socket(socket.AF_INET, kind) as probe:
             if kind == socket.SOCK_STREAM:

@@ -35,7 +35,7 @@ class PostgreSQL(Server):
     roles: ClassVar[tuple[str, ...]] = ("sql",)
 
     def url(self, scheme: str) -> str:
-        """How SQLAlchemy finds the database; `scheme` names its driver (`postgresql+psycopg2`)."""
+        """Return how SQLAlchemy finds the database; `scheme` names its driver (`postgresql+psycopg2`)."""
         return f"{scheme}://{_USER}:{self._password()}@{self.address}/{_DATABASE}"
 
     def prepare(self) -> None:
@@ -63,7 +63,7 @@ class PostgreSQL(Server):
         )
 
     def command(self) -> Sequence[str | Path]:
-        """PostgreSQL's defaults, but for what follows."""
+        """Return the command line: PostgreSQL's defaults, but for what follows."""
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -77,7 +77,7 @@ class PostgreSQL(Server):
         return [*_as_user(), _program("postgres"), "-D", self._files, *options]
 
     def healthy(self) -> bool:
-        """Whether it takes connections."""
+        """Tell whether it takes connections."""
         answer = subprocess.run(  # noqa: S603  our own command line
             [_program("pg_isready"), "-q", "-t", "2", "-h", "127.0.0.1", "-p", str(self.port)],
             check=False,
@@ -102,7 +102,7 @@ class PostgreSQL(Server):
 
 
 def _other_user() -> pwd.struct_passwd | None:
-    """Who it is to run as if not as who we are. Raises `DevstackError` if the package's user is missing."""
+    """Tell who it is to run as if not as who we are. Raises `DevstackError` if the package's user is missing."""
     if os.geteuid() != 0:
         return None
     try:
@@ -114,7 +114,7 @@ def _other_user() -> pwd.struct_passwd | None:
 
 
 def _as_user() -> list[str]:
-    """What a command line begins with so that it is run as `_other_user`."""
+    """Return what a command line begins with so that it is run as `_other_user`; nothing if that is None."""
     owner = _other_user()
     if owner is None:
         return []
@@ -124,7 +124,7 @@ def _as_user() -> list[str]:
 
 
 def _program(name: str) -> Path:
-    """The path of one of PostgreSQL's programs, of the newest version. Raises `DevstackError`."""
+    """Return the path of one of PostgreSQL's programs, of the newest version. Raises `DevstackError`."""
     ensure("pg_lsclusters")
     found = sorted(_VERSIONS.glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
     if not found:

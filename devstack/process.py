@@ -67,7 +67,7 @@ class ServerProcess:
         return cls(child.pid, started, guarded, child)
 
     def alive(self) -> bool:
-        """Whether the leader runs (a stopped one does, a zombie does not)."""
+        """Tell whether the leader runs (a stopped one does, a zombie does not)."""
         if self._child is not None and self._child.poll() is not None:
             return False
         try:
@@ -80,7 +80,7 @@ class ServerProcess:
             return False
 
     def members(self) -> list[psutil.Process]:
-        """The living processes of the session, its leader among them."""
+        """Return the living processes of the session, its leader among them."""
         if psutil.pid_exists(self.pid) and not self.alive() and not self._zombie():
             return []  # the number belongs to another process, which it can only when the session is empty
         found = []
@@ -99,7 +99,7 @@ class ServerProcess:
                 process.send_signal(number)
 
     def stopped(self) -> bool:
-        """Whether every thread of the session has taken note of SIGSTOP; a JVM with many takes a moment."""
+        """Tell whether every thread of the session has taken note of SIGSTOP; a JVM with many takes a moment."""
         states = set()
         for process in self.members():
             with contextlib.suppress(psutil.NoSuchProcess, OSError):

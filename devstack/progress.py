@@ -67,7 +67,7 @@ def say(text: str) -> None:
 
 
 def _open() -> Progress | None:
-    """The one live display that a terminal can have, shared by all steps."""
+    """Return the one live display that a terminal can have, shared by all steps; None without a terminal."""
     global _steps, _bar  # noqa: PLW0603  there is one terminal
     if not console.is_terminal:
         return None

@@ -38,20 +38,20 @@ class Redis(Server):
         write_secret(self._settings, "".join(f"{key} {value}\n" for key, value in settings.items()))
 
     def command(self) -> Sequence[str | Path]:
-        """Debian's program with our settings only."""
+        """Return the command line: Debian's program, with our settings only."""
         return [*ensure("redis-server"), self._settings]
 
     def healthy(self) -> bool:
-        """Whether it answers."""
+        """Tell whether it answers."""
         return self._ask("PING") == "+PONG"
 
     def listeners(self) -> int:
-        """How many Celery workers hear what is said to all of them, which they do from when they take tasks on."""
+        """Count the Celery workers that hear what is said to all of them, as they do once they take tasks on."""
         answer = self._ask("PUBSUB NUMPAT")
         return int(answer[1:]) if answer.startswith(":") else 0
 
     def _ask(self, command: str) -> str:
-        """The last line of the answer, empty if there is none."""
+        """Return the first line of the answer to `command`, '' if there is none."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
                 connection.settimeout(2)

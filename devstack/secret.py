@@ -15,7 +15,7 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def kept_password(path: Path) -> str:
-    """The password in `path`, made up when it is first asked for."""
+    """Return the password in `path`, made up when it is first asked for."""
     if not path.exists():
         write_secret(path, secrets.token_urlsafe(18))
     return path.read_text(encoding="utf-8")

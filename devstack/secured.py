@@ -88,7 +88,7 @@ class SecureZooKeeper(ZooKeeper):
         self._jaas.write_text(f"Server {{ {login} required {users}; }};", encoding="utf-8")
 
     def command(self) -> Sequence[str | Path]:
-        """Java's options, with the file of the users."""
+        """Add to Java's options the file of the users."""
         program, *rest = super().command()
         users = [f"-Djava.security.auth.login.config={self._jaas}"] if self.users else []
         return [program, *users, *rest]
@@ -205,11 +205,11 @@ class SecureKafka(Kafka):
         }
 
     def client_settings(self) -> dict[str, str]:
-        """The administrator's."""
+        """Return the administrator's."""
         return self.settings_of(ADMIN, self._password, "PLAIN")
 
     def settings_of(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """What librdkafka needs to log in as `user`."""
+        """Return what librdkafka needs to log in as `user`."""
         return {
             "bootstrap.servers": self.address,
             "security.protocol": "SASL_SSL",
@@ -271,14 +271,14 @@ class CertifiedKafka(Kafka):
         }
 
     def client_settings(self) -> dict[str, str]:
-        """Those of a client that shows the server's own certificate."""
+        """Return those of a client that shows the server's own certificate."""
         return self.settings_without_certificate() | {
             "ssl.certificate.location": str(self._certificate),
             "ssl.key.location": str(self._certificate),
         }
 
     def settings_without_certificate(self) -> dict[str, str]:
-        """What a client needs besides a certificate of its own."""
+        """Return what a client needs besides a certificate of its own."""
         return {
             "bootstrap.servers": self.address,
             "security.protocol": "ssl",

@@ -77,7 +77,7 @@ class Server(ABC):
 
     @abstractmethod
     def healthy(self) -> bool:
-        """Whether the server does its work at this moment; answers within about two seconds."""
+        """Tell whether the server does its work at this moment; answers within about two seconds."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -85,10 +85,10 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> Sequence[str | Path]:
-        """The command line; called after `prepare`."""
+        """Return the command line; called after `prepare`."""
 
     def environment(self) -> dict[str, str]:
-        """The server's environment."""
+        """Return the server's environment."""
         return {**os.environ, **self.extra_environment}
 
     def start(self, timeout: float | None = None) -> None:
@@ -132,7 +132,7 @@ class Server(ABC):
             self.process.stop(self.stop_grace)
 
     def kill(self) -> None:
-        """SIGKILL, as if the machine had failed."""
+        """Send SIGKILL, as if the machine had failed."""
         if self.process is not None:
             self.process.kill()
 
@@ -198,7 +198,7 @@ class Server(ABC):
         self.start(timeout)
 
     def log_tail(self) -> str:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         if not self.log.exists():
             return "(no log)"
         with self.log.open("rb") as file:

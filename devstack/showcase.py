@@ -23,7 +23,7 @@ TOPICS: Mapping[str, tuple[int, float]] = {"flights": (12, 60.0), "weather": (6,
 
 
 def settings() -> str:
-    """The showcase's `clusters.yaml`, as JSON, which is YAML."""
+    """Return the showcase's `clusters.yaml`, as JSON, which is YAML."""
     cluster = {
         "consul_service": f"muster-{CLUSTER}",
         "group_id": f"{CLUSTER}-parquet",
@@ -65,7 +65,7 @@ class Showcase:
         self._end()
 
     def password(self, user: str = "admin") -> str:
-        """A user's password in this stack's Airflow."""
+        """Return a user's password in this stack's Airflow."""
         return self.stack.airflow.passwords()[user]
 
     def _start(self) -> None:

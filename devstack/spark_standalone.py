@@ -18,7 +18,7 @@ from devstack.server import Server
 
 
 def spark_home() -> Path:
-    """Where PySpark has its jars and programs. Raises `DevstackError` if it is not installed."""
+    """Find where PySpark has its jars and programs. Raises `DevstackError` if it is not installed."""
     package = find_spec("pyspark")
     if package is None or package.origin is None:
         raise DevstackError("pyspark is not installed; 'make env' installs it")
@@ -32,19 +32,19 @@ class _Part(Server):
     host: str = "127.0.0.1"
 
     def prepare(self) -> None:
-        """Nothing: the command line says it all."""
+        """Do nothing: the command line says it all."""
 
     def command(self) -> Sequence[str | Path]:
-        """Spark's own launcher, which ends in the JVM."""
+        """Return Spark's own launcher, which ends in the JVM."""
         addresses = ["--host", self.host, "--port", str(self.port), "--webui-port", str(self.ports["web"])]
         return [spark_home() / "bin" / "spark-class", self.main, *addresses, *self.arguments()]
 
     def arguments(self) -> Sequence[str]:
-        """What follows the addresses."""
+        """Return what follows the addresses."""
         return []
 
     def environment(self) -> dict[str, str]:
-        """A worker's executors inherit it, so it has no PYTHONPATH: what they import has to be sent to them."""
+        """Leave out PYTHONPATH, which a worker's executors would inherit: what they import has to be sent to them."""
         inherited = {key: value for key, value in super().environment().items() if key != "PYTHONPATH"}
         return inherited | {
             "JAVA_HOME": str(Path(java()).resolve().parents[1]),
@@ -77,15 +77,15 @@ class SparkMaster(_Part):
         return f"spark://{self.address}"
 
     def healthy(self) -> bool:
-        """Whether it takes applications."""
+        """Tell whether it takes applications."""
         return self._page().get("status") == "ALIVE"
 
     def workers(self) -> int:
-        """How many workers it may give work to."""
+        """Count the workers that it may give work to."""
         return sum(worker["state"] == "ALIVE" for worker in self._page().get("workers", ()))
 
     def applications(self) -> dict[str, str]:
-        """The state of each application by its name: `RUNNING` or `FINISHED`, say."""
+        """Return the state of each application by its name: `RUNNING` or `FINISHED`, say."""
         page = self._page()
         return {
             app["name"]: app["state"]
@@ -120,14 +120,14 @@ class SparkWorker(_Part):
         self._resources = ["--cores", str(cores), "--memory", memory]
 
     def arguments(self) -> Sequence[str]:
-        """Resources, the folder of the executors' logs, and the master."""
+        """Return resources, the folder of the executors' logs, and the master."""
         return [*self._resources, "--work-dir", str(self.data_dir / "work"), self._master.url]
 
     def healthy(self) -> bool:
-        """Whether its master gives it work."""
+        """Tell whether its master gives it work."""
         page = self._page()
         return bool(page) and page.get("masterurl") == self._master.url
 
     def executors(self) -> list[str]:
-        """The ids of the executors that run on it now."""
+        """Return the ids of the executors that run on it now."""
         return [str(executor["id"]) for executor in self._page().get("executors", ())]

@@ -32,12 +32,12 @@ GRACEFUL = 60.0
 
 
 def default_folder() -> Path:
-    """`$MUSTER_DEVSTACK_DIR`, else `.devstack` in the checkout."""
+    """Return `$MUSTER_DEVSTACK_DIR`, else `.devstack` in the checkout."""
     return Path(os.environ.get("MUSTER_DEVSTACK_DIR") or ROOT / ".devstack").resolve()
 
 
 def stacks() -> list[Path]:
-    """The folder of `make up`, and after it those of stacks that are kept inside it (the demo's)."""
+    """Return the folder of `make up`, and after it those of stacks that are kept inside it (the demo's)."""
     folder = default_folder()
     return [folder, *sorted(state.parent for state in folder.glob("*/state.json"))]
 
@@ -85,7 +85,7 @@ class Stack:
         return self.folder / "data"
 
     def servers(self) -> dict[str, Server]:
-        """Every server process by its key in `state.json`."""
+        """Return every server process by its key in `state.json`."""
         return {
             "zookeeper": self.zookeeper,
             "consul": self.consul,
@@ -100,7 +100,7 @@ class Stack:
         }
 
     def environment(self) -> dict[str, str]:
-        """What is added to the environment of Airflow and of all that it starts; also good for a shell.
+        """Return what is added to the environment of Airflow and of all that it starts; also good for a shell.
 
         Chooses ports that were not chosen yet.
         """
@@ -128,7 +128,7 @@ class Stack:
         return self.airflow.environment()
 
     def for_shells(self) -> dict[str, str]:
-        """The `environment` without the mark of the stack's processes: a shell must outlive them."""
+        """Return the `environment` without the mark of the stack's processes: a shell must outlive them."""
         return {key: value for key, value in self.environment().items() if key != MARKER}
 
     @property
@@ -243,7 +243,7 @@ class Stack:
                     )
 
     def _restart_airflow_if_changed(self, environment: Mapping[str, str]) -> None:
-        """A server that had to move is found by Airflow's processes only if they start again."""
+        """Stop Airflow if its settings changed: its processes find a server that moved only if they start again."""
         now = _digest(environment)
         if any(c.running for c in self.airflow.components) and self._read().get("environment") != now:
             say("Airflow: its settings changed, so it starts again")
@@ -296,6 +296,6 @@ class Stack:
 
 
 def _digest(environment: Mapping[str, str]) -> str:
-    """Changes when Airflow has to start again, which is not for another PATH in the shell of `make up`."""
+    """Return what changes when Airflow must start again, which is not for another PATH in the shell of `make up`."""
     ours = {key: value for key, value in environment.items() if key.startswith(("AIRFLOW", "MUSTER"))}
     return sha256(json.dumps(ours, sort_keys=True).encode()).hexdigest()

@@ -40,7 +40,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def find_python(version: str) -> Path | None:
-    """A Python of this version (`3.13`) on this machine, None if there is none."""
+    """Find a Python of this version (`3.13`) on this machine, None if there is none."""
     return next((python for python in _candidates(version) if _version(python) == version), None)
 
 
@@ -80,7 +80,7 @@ def _candidates(version: str) -> Iterator[Path]:
 
 
 def _version(python: Path) -> str:
-    """The version of a Python, '' if it does not run (pyenv's stand-ins do not)."""
+    """Return the version of a Python, '' if it does not run (pyenv's stand-ins do not)."""
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603

@@ -33,7 +33,7 @@ class _Part(Server):
         return self.data_dir / "conf"
 
     def command(self) -> Sequence[str | Path]:
-        """Java with a small heap."""
+        """Return Java's command line, with a small heap."""
         return [
             java(),
             "-Xmx256m",
@@ -96,17 +96,17 @@ class ResourceManager(_Part):
         self._write(self.site)
 
     def healthy(self) -> bool:
-        """Whether it takes applications."""
+        """Tell whether it takes applications."""
         found = self._web("cluster/info").get("clusterInfo")
         return isinstance(found, dict) and found.get("state") == "STARTED"
 
     def nodes(self) -> int:
-        """How many node managers it may give work to."""
+        """Count the node managers that it may give work to."""
         found = self._web("cluster/metrics").get("clusterMetrics")
         return int(found["activeNodes"]) if isinstance(found, dict) else 0
 
     def applications(self) -> dict[str, str]:
-        """The state of each application by its name, `RUNNING` or `FINISHED/SUCCEEDED` say."""
+        """Return the state of each application by its name, `RUNNING` or `FINISHED/SUCCEEDED` say."""
         found = self._web("cluster/apps").get("apps")
         listed = found.get("app", []) if isinstance(found, dict) else []
         return {
@@ -145,7 +145,7 @@ class NodeManager(_Part):
         self._write(self._manager.site | own)
 
     def healthy(self) -> bool:
-        """Whether the resource manager gives it work."""
+        """Tell whether the resource manager gives it work."""
         return self._manager.nodes() == 1
 
 

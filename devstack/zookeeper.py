@@ -18,7 +18,7 @@ class ZooKeeper(Server):
     roles: ClassVar[tuple[str, ...]] = ("client",)
 
     def settings(self) -> dict[str, str]:
-        """What stands in `zoo.cfg`."""
+        """Return what stands in `zoo.cfg`."""
         return {
             "dataDir": str(self.data_dir / "data"),
             "clientPort": str(self.port),
@@ -39,7 +39,7 @@ class ZooKeeper(Server):
         (self.data_dir / "zoo.cfg").write_text(text, encoding="utf-8")
 
     def command(self) -> Sequence[str | Path]:
-        """Java with a small heap."""
+        """Return Java's command line, with a small heap."""
         return [
             java(),
             "-Xmx256m",
@@ -58,11 +58,11 @@ class ZooKeeper(Server):
         ]
 
     def healthy(self) -> bool:
-        """Whether the server answers `srvr` as one that serves."""
+        """Tell whether the server answers `srvr` as one that serves."""
         return self.mode() == "standalone"
 
     def mode(self) -> str:
-        """What it says it is: `standalone`, `leader`, `follower`; '' while it does not serve."""
+        """Return what it says it is: `standalone`, `leader`, `follower`; '' while it does not serve."""
         try:
             with socket.create_connection((self.place.address, self.port), timeout=1) as connection:
                 connection.settimeout(1)

@@ -62,7 +62,7 @@ def _outside(page: Path) -> Iterator[Path]:
 
 
 def _uri(target: Path) -> str:
-    """Where a file of the checkout is in the site's sources."""
+    """Return where a file of the checkout is in the site's sources."""
     if target.is_relative_to(DOCS):
         return target.relative_to(DOCS).as_posix()
     uri = f"checkout/{target.relative_to(ROOT).as_posix()}"

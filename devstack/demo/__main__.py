@@ -69,7 +69,7 @@ class Demo(Story):
             progress.result = self.view.describe(TOPIC)
 
     def flow(self) -> str:
-        """How far the flights are, of all that there are."""
+        """Say how far the flights are, of all that there are."""
         return f"{self.producer.produced:,} of {ROWS:,} produced, {self.view.lag(TOPIC):,} not yet committed"
 
     def _account(self) -> Verdict:
@@ -82,7 +82,7 @@ class Demo(Story):
         return Verdict(self.producer.produced, arrivals, expected, rebalances)
 
     def _rebalances_if_complete(self) -> list[Rebalance]:
-        """The first assignment, the leaving and the return; an event is there when its task has ended."""
+        """Return the first assignment, the leaving and the return, [] before; each is there once its task ended."""
         found = rebalances_of(self.api.asset_events(self.coordinator_dag), TOPIC)
         return found if len(found) >= 3 else []  # noqa: PLR2004
 

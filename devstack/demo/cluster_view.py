@@ -45,36 +45,36 @@ class ClusterView:
         self._store.__exit__(kind, error, trace)
 
     def topic(self, name: str) -> TopicSnapshot | None:
-        """What ZooKeeper holds on a topic, None if it is not known (or unreadable)."""
+        """Return what ZooKeeper holds on a topic, None if it is not known (or unreadable)."""
         found = self._store.snapshots().get(name)
         return found if isinstance(found, TopicSnapshot) else None
 
     def owners(self, topic: str) -> dict[int, str]:
-        """Partition to consumer, as assigned now."""
+        """Map partition to consumer, as assigned now."""
         snapshot = self.topic(topic)
         return {} if snapshot is None or snapshot.assignment is None else dict(snapshot.assignment.owners)
 
     def shares(self, topic: str) -> dict[str, int]:
-        """How many partitions each consumer has."""
+        """Count the partitions that each consumer has."""
         return dict(sorted(Counter(self.owners(topic).values()).items()))
 
     def stable(self, topic: str) -> bool:
-        """Whether every partition runs where it should."""
+        """Tell whether every partition runs where it should."""
         snapshot = self.topic(topic)
         return snapshot is not None and snapshot.name is State.STABLE
 
     def live(self) -> set[str]:
-        """The consumers that are live and not isolated."""
+        """Return the consumers that are live and not isolated."""
         membership = self._discovery.catalog.members().membership
         return set(membership.live) if membership is not None else set()
 
     def pages(self) -> dict[str, str]:
-        """Where the status page of each consumer is that is registered, live or not."""
+        """Return where the status page of each consumer is that is registered, live or not."""
         found = self._discovery.catalog.members().registered.values()
         return {each.id: f"http://{each.address}:{each.port}/status" for each in found}
 
     def statuses(self) -> dict[str, dict[str, Any]]:
-        """The status of each consumer that answers within 5 s."""
+        """Return the status of each consumer that answers within 5 s."""
         found = {}
         for consumer, page in self.pages().items():
             try:
@@ -84,16 +84,16 @@ class ClusterView:
         return found
 
     def ends(self, topic: str) -> dict[int, int]:
-        """The offset after the last record of each partition; empty if the topic is not known."""
+        """Return the offset after the last record of each partition; empty if the topic is not known."""
         return {p: end for (_, p), end in self._offsets.end_offsets(self._partitions(topic)).items()}
 
     def committed(self, topic: str) -> dict[int, int]:
-        """What the group has committed of each partition, 0 where that is nothing."""
+        """Return what the group has committed of each partition, 0 where that is nothing."""
         found = self._offsets.committed(self._partitions(topic))
         return {p: offset or 0 for (_, p), offset in found.items()}
 
     def lag(self, topic: str) -> int:
-        """Records of a topic that the group has not committed yet."""
+        """Count the records of a topic that the group has not committed yet."""
         ends, committed = self.ends(topic), self.committed(topic)
         return sum(end - committed.get(partition, 0) for partition, end in ends.items())
 
@@ -102,7 +102,7 @@ class ClusterView:
         return [] if snapshot is None else [(topic, partition) for partition in sorted(snapshot.partitions)]
 
     def describe(self, topic: str) -> str:
-        """One line on how things stand, for progress and for messages when something does not come."""
+        """Say in a line how things stand, for progress and for messages when something does not come."""
         snapshot = self.topic(topic)
         state = "unknown" if snapshot is None else str(snapshot.name)
         shares = "/".join(str(count) for count in self.shares(topic).values()) or "none"

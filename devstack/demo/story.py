@@ -86,16 +86,16 @@ class Story:
             progress.result = f"{self.consumers_dag} and {self.coordinator_dag} are unpaused"
 
     def task_of(self, consumer: str) -> tuple[str, int]:
-        """The run and the map index of a consumer's task."""
+        """Return the run and the map index of a consumer's task."""
         run_id = str(self.api.runs(self.consumers_dag, limit=1)[0]["dag_run_id"])
         return run_id, self.view.cluster.consumer_ids().index(consumer)
 
     def shares(self) -> list[int]:
-        """Partitions a consumer, if the topic is Stable; empty while it is not."""
+        """Count the partitions a consumer, if the topic is Stable; empty while it is not."""
         return sorted(self.view.shares(TOPIC).values()) if self.view.stable(TOPIC) else []
 
     def flow(self) -> str:
-        """How far the flights are, in words."""
+        """Say how far the flights are, in words."""
         return f"{self.producer.produced:,} produced, {self.view.lag(TOPIC):,} not yet committed"
 
     def wait(self, progress: Step | None, what: str, condition: Callable[[], Any], timeout: float) -> Any:

@@ -58,7 +58,7 @@ NEEDS = Needs("The incident", minutes=8, memory=5.0, disk=1.0)
 
 
 def settings(folder: Path) -> str:
-    """The story's `clusters.yaml`, as JSON, which is YAML. `folder` is where its switches and its Delta table are."""
+    """Return the story's `clusters.yaml`, as JSON, which is YAML. Its switches and Delta table are in `folder`."""
     cluster = {
         "consul_service": f"muster-{CLUSTER}",
         "group_id": f"{CLUSTER}-tables",
@@ -305,7 +305,7 @@ class Incident(Story):
         progress.result = "all is written"
 
     def _statuses(self) -> dict[str, dict[str, Any]]:
-        """The status of every consumer. Raises TimeoutError if one does not answer."""
+        """Return the status of every consumer. Raises TimeoutError if one does not answer."""
 
         def answered() -> dict[str, dict[str, Any]] | None:
             found = self.view.statuses()
@@ -315,7 +315,7 @@ class Incident(Story):
         return found
 
     def _parked(self, statuses: dict[str, dict[str, Any]], offset: int | None = None) -> Any:
-        """What some parked partition waits for, or one that waits at `offset`; None without one."""
+        """Return what some parked partition waits for, or one that waits at `offset`; None without one."""
         for status in statuses.values():
             for failing in status["topics"].get(TOPIC, {}).get("failing", {}).values():
                 if failing["parked"] and offset in {None, failing["offset"]}:
@@ -331,7 +331,7 @@ class Incident(Story):
         return status is not None and status["pid"] != pid
 
     def _given_again(self) -> int:
-        """Offsets that the consumers have gone through, less their positions: grows by what a seek brings back."""
+        """Return offsets that consumers have gone through, less their positions: grows by what a seek brings back."""
         return sum(
             status["records"]
             - sum(each["position"] or 0 for each in status["topics"][TOPIC]["offsets"].values())
@@ -339,7 +339,7 @@ class Incident(Story):
         )
 
     def _letters(self) -> list[dict[str, Any]]:
-        """The dead letters, each with the topic that it is `in`."""
+        """Return the dead letters, each with the topic that it is `in`."""
         found = muster("deadletters", *ON_CLUSTER)
         return [letter | {"in": found["topic"]} for letter in found["letters"]]
 

@@ -32,5 +32,5 @@ def muster(*arguments: str) -> Any:
 
 
 def typed(*arguments: str) -> str:
-    """The command as it is typed in a shell."""
+    """Return the command as it is typed in a shell."""
     return shlex.join(["muster", *arguments])

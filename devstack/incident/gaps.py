@@ -33,7 +33,7 @@ class Gaps:
                 self.moves[partition] += 1
 
     def moved(self, partitions: Collection[int], times: int) -> bool:
-        """Whether each of `partitions` has moved so many times."""
+        """Tell whether each of `partitions` has moved so many times."""
         return all(self.moves[partition] >= times for partition in partitions)
 
 

@@ -39,7 +39,7 @@ class Timeline:
         self.add(f"{name}: {progress.result}")
 
     def table(self) -> Table:
-        """All of it, oldest first, in local time."""
+        """Format all of it, oldest first, in local time."""
         table = Table(title="What happened", title_justify="left")
         table.add_column("at")
         table.add_column("what", overflow="fold")

@@ -61,7 +61,7 @@ class Tables:
             cursor.executemany(f"INSERT INTO {TABLE} ({names}) VALUES ({markers})", list(values))  # noqa: S608
 
     def places(self) -> dict[str, Counter[Place]]:
-        """How many rows each table has of each record, by the table's name."""
+        """Count the rows that each table has of each record, by the table's name."""
         columns = ["topic", "partition", "offset"]
         delta = deltalake.DeltaTable(str(self.path)).to_pyarrow_table(columns=columns)
         with psycopg.connect(self.database) as connection:

@@ -78,7 +78,7 @@ class Scene:
         return sum(self.fate(topic, p) == "moved" for topic in TOPICS for p in TOPICS[topic])
 
     def fate(self, topic: str, partition: int) -> str:
-        """What became of a partition when a consumer left: `stayed`, `orphan` (its owner left) or `moved`."""
+        """Say what became of a partition when a consumer left: `stayed`, `orphan` (its owner left) or `moved`."""
         owner = self.before[topic][partition]
         if owner == LEAVES:
             return "orphan"
@@ -95,7 +95,7 @@ def scenes() -> Iterator[Scene]:
 
 
 def drawn() -> str:
-    """The whole picture as SVG."""
+    """Draw the whole picture as SVG."""
     rows = list(scenes())
     legend = TOP + ROW * len(rows) + 6
     after = LABEL + 3 * CARD + GAP

@@ -69,7 +69,7 @@ def pull(browser: Browser, button: str, reason: str, **fields: str) -> None:
 
 
 def running(browser: Browser) -> dict[str, int]:
-    """How many partitions run with each consumer, as far as the matrix on the page shows them."""
+    """Count the partitions that run with each consumer, as far as the matrix on the page shows them."""
     cells = [str(cell.get_attribute("aria-label")) for cell in browser.all(".m-cell.is-running")]
     return dict(Counter(label.split(", ", 1)[1].split(":", 1)[0] for label in cells))
 
@@ -102,7 +102,7 @@ class Photographer:
         self._settled(lambda: f"{CLUSTER}-3" in running(browser), "the restored one has partitions again")
 
     def take(self) -> None:
-        """Every picture of what stands still."""
+        """Take every picture of what stands still."""
         self._shot("overview-light", "", self._matrix)
         self._shot("overview-dark", "", self._matrix, dark=True)
         self._shot("overview-phone", "", self._matrix, phone=True)
@@ -112,7 +112,7 @@ class Photographer:
         self._airflow()
 
     def _under_way(self) -> None:
-        """A rebalance while it lasts."""
+        """Photograph a rebalance while it lasts."""
         browser = self.browser
         browser.size((DESKTOP[0], HIGH))
         browser.open(self.page)
@@ -124,7 +124,7 @@ class Photographer:
         self._keep("rebalancing-light")
 
     def _airflow(self) -> None:
-        """Airflow's own page of the newest run that did something; its grid marks the runs that have a note."""
+        """Photograph Airflow's own page of the newest run that did something; its grid marks runs with a note."""
         browser = self.browser
         browser.size((DESKTOP[0], HIGH))
         browser.dark(False)
@@ -152,7 +152,7 @@ class Photographer:
         self._keep(name)
 
     def _keep(self, name: str) -> None:
-        """As a picture of 256 colours, which takes a third of the space and looks the same."""
+        """Keep it as a picture of 256 colours, which takes a third of the space and looks the same."""
         path = self.browser.shot(self.folder / f"dashboard-{name}.png")
         with Image.open(path) as shot:
             small = shot.convert("RGB").quantize(256, dither=Image.Dither.NONE)

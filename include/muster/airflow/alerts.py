@@ -27,7 +27,7 @@ REPEATS = "repeats"
 
 
 def alerts(cluster: ClusterSettings, each: bool = False) -> list[Callback]:
-    """The `on_failure_callback` of a task, empty without notifiers.
+    """Build the `on_failure_callback` of a task, empty without notifiers.
 
     Without `each` they are called at the first failure of several in a row: a coordinator that is stuck fails every
     few seconds. A failure that only repeats what another task of the run has failed with (`REPEATS`) does not count.
@@ -54,7 +54,7 @@ class _Alert:
         self.__name__ = f"alert_{settings.notifier.rpartition('.')[2]}"
 
     def __call__(self, context: Context) -> None:
-        """Called by Airflow in the task's process, after it has failed."""
+        """Notify; Airflow calls this in the task's process, after it has failed."""
         if not self.each and (reason := _why_not(context)):
             log.info("%s is not notified: %s", self.settings.notifier, reason)
             return
@@ -63,7 +63,7 @@ class _Alert:
 
 
 def _why_not(context: Context) -> str:
-    """Why a failure is no news, '' if it is news or Airflow cannot answer: two notifications are better than none."""
+    """Say why a failure is no news, '' if it is or Airflow cannot answer: two notifications are better than none."""
     ti = context["ti"]
     try:
         if ti.xcom_pull(task_ids=ti.task_id, key=REPEATS):

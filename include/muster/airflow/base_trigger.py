@@ -25,7 +25,7 @@ class MusterTrigger(BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's is not annotated
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What the triggerer makes this trigger from again."""
+        """Return what the triggerer makes this trigger from again."""
         made = type(self)
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}

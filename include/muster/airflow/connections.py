@@ -20,7 +20,7 @@ from muster.settings.connections import ConsulSettings
 
 
 async def aconsul_settings(conn_id: str) -> ConsulSettings:
-    """Like `CONNECTIONS.consul`, for the triggerer: it does not block the event loop."""
+    """Read as `CONNECTIONS.consul` does, for the triggerer: without blocking the event loop."""
     with _missing_is_said(conn_id):
         connection = await BaseHook.aget_connection(conn_id)
     check_extra(connection)

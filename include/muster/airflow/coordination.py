@@ -61,13 +61,13 @@ REPORT = "report"
 
 @contextmanager
 def open_cluster(cluster: ClusterSettings, context: Context) -> Iterator[Coordinator]:
-    """A coordinator of `cluster` for a run, which is named in the history; see `open_edges`."""
+    """Open a coordinator of `cluster` for a run, which is named in the history; see `open_edges`."""
     with CoordinatorStats(cluster.name).reading(), open_edges(cluster, run_of(context)) as coordinator:
         yield coordinator
 
 
 def open_edges(cluster: ClusterSettings, by: str = "") -> AbstractContextManager[Coordinator]:
-    """A coordinator of `cluster`, with the connections that Airflow has for it; see `open_coordinator`."""
+    """Open a coordinator of `cluster`, with the connections that Airflow has for it; see `open_coordinator`."""
     return open_coordinator(
         cluster,
         CONNECTIONS.zookeeper(cluster.zookeeper),
@@ -79,7 +79,7 @@ def open_edges(cluster: ClusterSettings, by: str = "") -> AbstractContextManager
 
 
 def run_of(context: Context) -> str:
-    """The run that does something, as history and Asset events name it: its DAG and its id."""
+    """Name the run that does something, as history and Asset events do: by its DAG and its id."""
     return f"{context['ti'].dag_id} {context['run_id']}"
 
 
@@ -194,7 +194,7 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
 
 
 def question_is_open(name: str, context: Context) -> bool:
-    """Whether a run of `muster_stuck__[cluster]` waits for an answer, or lets time pass after one."""
+    """Tell whether a run of `muster_stuck__[cluster]` waits for an answer, or lets time pass after one."""
     unfinished = ["queued", "running"]
     return bool(context["ti"].get_dr_count(dag_id=f"muster_stuck__{name}", states=unfinished))
 
@@ -270,7 +270,7 @@ def prune_history(clusters: Clusters, name: str, written: int) -> None:
 
 
 def rebalance_event(name: str, changes: list[Change], trouble: list[str], run: str) -> dict[str, Any]:
-    """The extra of an Asset event: what changed in a run, why and how long it took, small enough to be looked at.
+    """Build the extra of an Asset event: what changed in a run, why and how long it took, small enough to be read.
 
     `seconds` is how long the slowest rebalance took that ended in this run, from its beginning (perhaps in an earlier
     run); None if none ended. `run` is the one that did it; `reasons` name who or what caused it.
@@ -298,7 +298,7 @@ def rebalance_event(name: str, changes: list[Change], trouble: list[str], run: s
 
 
 def earlier_trouble(context: Context) -> list[str]:
-    """What `fetch_partitions` of the same run found wrong."""
+    """Return what `fetch_partitions` of the same run found wrong."""
     report = context["ti"].xcom_pull(task_ids="fetch_partitions", key=REPORT)
     if not isinstance(report, dict):
         return []

@@ -48,12 +48,12 @@ does not move is never touched.
 
 
 def rebalances(cluster: str) -> Asset:
-    """The Asset whose events are the audit of a cluster's rebalances; other DAGs can be scheduled on it."""
+    """Return the Asset whose events are the audit of a cluster's rebalances; other DAGs can be scheduled on it."""
     return Asset(name=f"muster_{cluster}_rebalances", uri=f"muster://{cluster}/rebalances", group="muster")
 
 
 def stuck(cluster: str) -> Asset:
-    """The Asset that gets an event when a topic is stuck; `muster_stuck__[cluster]` is scheduled on it."""
+    """Return the Asset that gets an event when a topic is stuck; `muster_stuck__[cluster]` is scheduled on it."""
     return Asset(name=f"muster_{cluster}_stuck", uri=f"muster://{cluster}/stuck", group="muster")
 
 
@@ -128,7 +128,7 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
 
 
 def _coordination() -> ModuleType:
-    """What the tasks do. Imported by tasks only, because it takes the clients of all three servers with it."""
+    """Import what the tasks do; by tasks only, because it takes the clients of all three servers with it."""
     from muster.airflow import coordination  # noqa: PLC0415
 
     return coordination

@@ -24,7 +24,7 @@ from muster.monitoring.routes import metrics_router
 
 
 def airflow_dashboard() -> FastAPI:
-    """The application, as `muster.airflow.plugin` has it mounted."""
+    """Build the application, as `muster.airflow.plugin` has it mounted."""
     answers = Answers()
     app = create_app(answers, identify)
     # With a token of its own instead of Airflow's permissions.
@@ -59,7 +59,7 @@ def identify(request: Request, user: GetUserDep) -> Visitor:
 
 
 def may(right: Right, cluster: str, request: Request, user: BaseUser) -> bool:
-    """Whether Airflow gives `user` this right on `cluster`.
+    """Tell whether Airflow gives `user` this right on `cluster`.
 
     To look is to read the coordinator's DAG; to command is to create runs of the DAG of the cluster's commands, which
     Airflow itself asks for when that DAG is triggered.

@@ -50,7 +50,7 @@ class DriverLog:
             return []
 
     def tail(self, lines: int = 40) -> str:
-        """The end of the file, for an error message."""
+        """Return the end of the file, for an error message."""
         if not self.path:
             return ""
         try:
@@ -64,12 +64,12 @@ class DriverLog:
         return "\n".join(found) if found else "(its log is empty)"
 
     def end(self) -> str:
-        """The end of the file with a heading, to add to an error message; '' without a file."""
+        """Return the end of the file with a heading, to add to an error message; '' without a file."""
         tail = self.tail()
         return f"\nThe end of its driver's log, {self.path}:\n{tail}" if tail else ""
 
     def _rest_of_the_copy(self) -> list[str]:
-        """What was not shown of the file before it was made empty; nothing if it was not."""
+        """Return what was not shown of the file before it was made empty; nothing if it was not."""
         if Path(self.path).stat().st_size >= self.position:
             return []
         try:
@@ -80,8 +80,8 @@ class DriverLog:
             self.position = 0
 
     def _take(self, path: str, whole: bool, now: bool) -> list[str]:
-        """Lines from `position` on, which moves; with `whole` all of the newest `CHUNK`, with `now` also one that has
-        not ended, and what may not be shown now is passed over."""
+        """Take the lines from `position` on, which moves; with `whole` all of the newest `CHUNK`, with `now` also one
+        that has not ended, and what may not be shown now is passed over."""
         with Path(path).open("rb") as file:
             start = max(self.position, file.seek(0, 2) - CHUNK)
             file.seek(start)
@@ -100,7 +100,7 @@ class DriverLog:
         )
 
     def _first_shown(self, lines: list[bytes]) -> int:
-        """From which of these lines on they may be shown now; after the last, to wait until more is allowed."""
+        """Tell from which of these lines on they may be shown now; after the last, to wait until more is allowed."""
         costs = [_cost(line) for line in lines]
         if sum(costs) <= self._allowed:
             return 0

@@ -58,7 +58,7 @@ class ConsumerRefusedError(AirflowException):
 
 
 def refusal(exit_code: int | None, output: str) -> str:
-    """Why a `spark-submit` that ended like this would end so again; '' if it may not. `exit_code` None is unknown."""
+    """Say why a `spark-submit` that ended so would end so again; '' if it may not. `exit_code` None is unknown."""
     by_spark = exit_code not in (None, 0) and any(sign in output for sign in _REFUSED_BY_SPARK)
     if exit_code != SETTINGS_REFUSED and not by_spark:
         return ""
@@ -68,7 +68,7 @@ def refusal(exit_code: int | None, output: str) -> str:
 
 
 def again(delay: timedelta = AGAIN) -> AirflowRescheduleException:
-    """What has Airflow schedule the task again after `delay`, in the same try."""
+    """Return what has Airflow schedule the task again after `delay`, in the same try."""
     return AirflowRescheduleException(datetime.now(UTC) + delay)  # type: ignore[no-untyped-call]
 
 

@@ -369,7 +369,7 @@ def _task(context: Context) -> TaskRef:
 
 
 def _state(context: Context) -> str:
-    """The state that the task has by now in Airflow's database, '' if Airflow does not answer."""
+    """Return the state that the task has by now in Airflow's database, '' if Airflow does not answer."""
     task = _task(context)
     states = _states(context)
     if states is None:
@@ -378,14 +378,14 @@ def _state(context: Context) -> str:
 
 
 def _instances(context: Context) -> int:
-    """How many task instances this task has in its run. 0 for all but the first, as one is enough to count."""
+    """Count the task instances of this task in its run. 0 for all but the first, as one is enough to count."""
     if _task(context).map_index != 0:
         return 0
     return sum(str(state) != "removed" for state in (_states(context) or {}).values())
 
 
 def _states(context: Context) -> dict[str, Any] | None:
-    """The states of all instances of this task in this run, None if Airflow does not answer."""
+    """Return the states of all instances of this task in this run, None if Airflow does not answer."""
     task = _task(context)
     try:
         states = context["ti"].get_task_states(dag_id=task.dag, task_ids=[task.task], run_ids=[task.run])

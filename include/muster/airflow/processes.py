@@ -30,7 +30,7 @@ class Life(StrEnum):
 
 
 def this_host() -> str:
-    """The name under which this machine stands in submissions and in Consul's metadata."""
+    """Return the name under which this machine stands in submissions and in Consul's metadata."""
     return socket.gethostname()
 
 
@@ -44,7 +44,7 @@ class ProcessRef:
 
     @classmethod
     def of(cls, host: str, pid: int) -> ProcessRef | None:
-        """The process `pid` as it is now; None if it is on another machine or not there."""
+        """Return the process `pid` as it is now; None if it is on another machine or not there."""
         if host != this_host():
             return None
         try:
@@ -53,7 +53,7 @@ class ProcessRef:
             return None
 
     def life(self) -> Life:
-        """Whether it still runs. A zombie has ended: it only waits for its parent to take notice."""
+        """Tell whether it still runs. A zombie has ended: it only waits for its parent to take notice."""
         if self.host != this_host():
             return Life.UNKNOWN
         return Life.ENDED if self._process() is None else Life.RUNNING

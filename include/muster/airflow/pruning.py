@@ -50,7 +50,7 @@ class RestError(RuntimeError):
 
 
 def retention(clusters: Clusters) -> RetentionSettings:
-    """What is to be kept. Raises `SettingsError` if the entry is wrong: then nothing is deleted."""
+    """Return what is to be kept. Raises `SettingsError` if the entry is wrong: then nothing is deleted."""
     if clusters.retention is None:
         raise SettingsError(
             f"{'; '.join(clusters.general.values())}; nothing is deleted until that is put right"
@@ -85,7 +85,7 @@ def prune_runs(logs: Path, budget: float = BUDGET) -> dict[str, int]:
 
 
 def _old(airflow: AirflowRest, dag_id: str, kept: RetentionSettings, now: float) -> Iterable[str]:
-    """Runs to delete, at most `AT_ONCE` of each kind; each kind is listed before the first of it is deleted."""
+    """Yield runs to delete, at most `AT_ONCE` of each kind; each kind is listed before the first of it is deleted."""
     if dag_id.startswith(COORDINATORS):
         succeeded = airflow.finished(dag_id, now - min(kept.ticks, kept.rebalances), "success")
         yield from list(islice((run_id for run_id, note in succeeded if not note), AT_ONCE))
@@ -157,11 +157,11 @@ class AirflowRest:
         self._connection = connection
 
     def dag_ids(self, tag: str) -> list[str]:
-        """The DAGs that have `tag`, also those whose file is gone."""
+        """List the DAGs that have `tag`, also those whose file is gone."""
         return [dag["dag_id"] for dag in self._list("/api/v2/dags", "dags", tags=tag, exclude_stale=False)]
 
     def finished(self, dag_id: str, before: float, state: str) -> Iterator[tuple[str, str | None]]:
-        """The ids and notes of runs in `state` that ended before `before` (seconds since the epoch), oldest first.
+        """Yield ids and notes of runs in `state` that ended before `before` (seconds since the epoch), oldest first.
 
         A caller that deletes runs while it goes through them misses some, and meets them the next time.
         """
@@ -180,7 +180,7 @@ class AirflowRest:
         return True
 
     def _list(self, path: str, key: str, **parameters: Any) -> Iterator[dict[str, Any]]:
-        """What is under `key`, a page at a time."""
+        """Yield what is under `key`, a page at a time."""
         offset = 0
         while True:
             answer = self.send("GET", path, params={**parameters, "limit": PAGE, "offset": offset})

@@ -40,14 +40,14 @@ def pruning_dag() -> DAG:
 
         @task
         def prune_runs() -> dict[str, int]:
-            """Runs, with their task instances, XComs, notes and log files."""
+            """Delete old runs, with their task instances, XComs, notes and log files."""
             from muster.airflow import pruning  # noqa: PLC0415 - a DAG file stays light
 
             return pruning.prune_runs(Path(conf.get("logging", "base_log_folder")))
 
         @task
         def prune_logs() -> int:
-            """Log files whose runs are gone."""
+            """Delete log files whose runs are gone."""
             from muster.airflow import pruning  # noqa: PLC0415
 
             return pruning.prune_logs(Path(conf.get("logging", "base_log_folder")))

@@ -34,13 +34,13 @@ def leave_note(context: Context, text: str) -> None:
 
 @hookimpl
 def on_dag_run_success(dag_run: DagRun) -> None:
-    """Airflow ended a run as a success."""
+    """Set the note of a run that Airflow ended as a success."""
     _set_note(dag_run)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: DagRun) -> None:
-    """Airflow ended a run as failed."""
+    """Set the note of a run that Airflow ended as failed."""
     _set_note(dag_run)
 
 

@@ -31,13 +31,13 @@ class CoordinatorStats:
         self._by_name = conf.getboolean("metrics", "legacy_names_on", fallback=True)
 
     def partitions(self, report: PartitionsReport) -> None:
-        """What `fetch_partitions` found."""
+        """Send what `fetch_partitions` found."""
         if report.kafka_error:
             self.failed_read("kafka")
         self._gauge("topics_wrong", len(report.errors))
 
     def consumers(self, report: ConsumersReport) -> None:
-        """What `fetch_consumers` found."""
+        """Send what `fetch_consumers` found."""
         if not report.trusted:
             self.failed_read("consul")
             return
@@ -45,7 +45,7 @@ class CoordinatorStats:
         self._gauge("consumers", len(report.isolated), state="isolated")
 
     def plan(self, report: PlanReport, seconds: float) -> None:
-        """What `compute_assignment` planned, and how long reading and planning took."""
+        """Send what `compute_assignment` planned, and how long reading and planning took."""
         self._timing("plan_time", seconds)
         self._gauge("planned_moves", report.moves)
         self._gauge("topics_left_alone", len(report.errors))
@@ -53,7 +53,7 @@ class CoordinatorStats:
             self._gauge("topics", report.states.get(state.value, 0), state=state.value)
 
     def advanced(self, changes: Iterable[Change], report: AdvanceReport | None) -> None:
-        """What `advance_state` wrote; `report` is None if it was cut off."""
+        """Send what `advance_state` wrote; `report` is None if it was cut off."""
         written = list(changes)
         for change in written:
             if change.before in {State.STABLE, State.INITIAL} and change.moves:
@@ -65,7 +65,7 @@ class CoordinatorStats:
             self._gauge("stuck_topics", len(report.stuck))
 
     def failed_read(self, place: str) -> None:
-        """A server could not be read, or its answer could not be trusted."""
+        """Count a server that could not be read, or whose answer could not be trusted."""
         self._incr("failed_reads", 1, place=place)
 
     @contextmanager

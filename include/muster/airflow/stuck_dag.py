@@ -74,7 +74,7 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
 
         @task(execution_timeout=timedelta(minutes=2))
         def find() -> list[dict[str, Any]]:
-            """Who holds things up now, and what to ask about each."""
+            """Tell who holds things up now, and what to ask about each."""
             return find_questions(name, get_current_context())
 
         AskAPerson.partial(
@@ -91,7 +91,7 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
 
 
 def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
-    """The arguments of one `AskAPerson` a question; `AirflowSkipException` if there is none."""
+    """Return the arguments of one `AskAPerson` a question. Raises `AirflowSkipException` if there is none."""
     from muster.airflow.coordination import open_cluster  # noqa: PLC0415 - see the module
     from muster.coordinator.stuck import questions  # noqa: PLC0415
 
@@ -112,13 +112,13 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
 
 
 def _answers(consumer: str, commands: Collection[str]) -> list[str]:
-    """What can be answered beside "Wait": one of the `commands` about a record, or to isolate `consumer`."""
+    """Return what can be answered beside "Wait": one of the `commands` about a record, or to isolate `consumer`."""
     about_record = [label for label, name in ABOUT_RECORD.items() if name in commands]
     return about_record or [f"{ISOLATE} {consumer}"]
 
 
 def still_holds_up(name: str, consumer: str) -> bool:
-    """Whether some topic still waits for `consumer`. Raises `ZooKeeperError` or `ConsulError`."""
+    """Tell whether some topic still waits for `consumer`. Raises `ZooKeeperError` or `ConsulError`."""
     from muster.airflow.coordination import open_edges  # noqa: PLC0415 - see the module
 
     with open_edges(load_clusters()[name]) as coordinator:
@@ -126,7 +126,7 @@ def still_holds_up(name: str, consumer: str) -> bool:
 
 
 def still_fails(name: str, record: list[Any]) -> bool:
-    """Whether a consumer still fails with `record`. Raises `ZooKeeperError` or `ConsulError`."""
+    """Tell whether a consumer still fails with `record`. Raises `ZooKeeperError` or `ConsulError`."""
     from muster.airflow.coordination import open_edges  # noqa: PLC0415 - see the module
 
     with open_edges(load_clusters()[name]) as coordinator:

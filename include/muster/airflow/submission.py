@@ -101,7 +101,7 @@ class Submission:
         return None if self.pid is None else ProcessRef(self.host, self.pid, self.started)
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in Consul."""
+        """Return it as it stands in Consul."""
         return asdict(self)
 
     @property
@@ -131,7 +131,7 @@ _NOTE = TypeAdapter(Submission)
 def consumer_settings(
     cluster: ClusterSettings, consumer: str, incarnation: str, connections: Connections
 ) -> ConsumerSettings:
-    """All settings of a job. Holds secrets. Raises `ConnectionSettingsError`."""
+    """Return all settings of a job. Holds secrets. Raises `ConnectionSettingsError`."""
     of = cluster.consumers
     bind, advertise, port = of.place_of(consumer)
     pages = connections.status_pages(cluster.status)
@@ -172,12 +172,12 @@ def consumer_settings(
 
 
 def application() -> str:
-    """Path of the job that `spark-submit` runs."""
+    """Return the path of the job that `spark-submit` runs."""
     return os.environ.get(APPLICATION) or str(files(job) / "consume.py")
 
 
 def log_path(cluster: str, consumer: str, incarnation: str) -> Path:
-    """Where the output of one incarnation's driver goes: below Airflow's log folder."""
+    """Return where the output of one incarnation's driver goes: below Airflow's log folder."""
     base = Path(conf.get("logging", "base_log_folder")) / "muster"
     return base / cluster / consumer / f"{incarnation}.log"
 
@@ -195,7 +195,7 @@ def prune_logs(folder: Path) -> None:
 
 
 def make_hook(operator: SparkSubmitOperator, conn_id: str) -> SparkSubmitHook:
-    """The Spark provider's hook. Raises `SubmissionError` if the connection is not as it wants it."""
+    """Make the Spark provider's hook. Raises `SubmissionError` if the connection is not as it wants it."""
     master = CONNECTIONS.fields(conn_id).host or ""
     if master.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
         raise SubmissionError(
@@ -210,7 +210,7 @@ def make_hook(operator: SparkSubmitOperator, conn_id: str) -> SparkSubmitHook:
 
 
 def is_cluster_mode(hook: SparkSubmitHook) -> bool:
-    """Whether the driver runs in the cluster rather than on this machine."""
+    """Tell whether the driver runs in the cluster rather than on this machine."""
     return bool(hook._connection["deploy_mode"] == "cluster")
 
 
@@ -306,7 +306,7 @@ def _texts(values: Mapping[Any, Any] | None) -> dict[str, str]:
 
 
 def _property(value: str) -> str:
-    """A value as it stands in a Java properties file."""
+    """Write a value as it stands in a Java properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
@@ -323,7 +323,7 @@ def _environment(hook: SparkSubmitHook) -> dict[str, str]:
 
 
 def _spark_home() -> dict[str, str]:
-    """Where `spark-submit` is and what it runs: what is installed, else what the Python that runs Airflow has.
+    """Find `spark-submit` and what it runs: what is installed, else what the Python that runs Airflow has.
 
     PySpark's own `spark-submit` asks some `python3` for its place otherwise, which need not have it.
     """

@@ -113,7 +113,7 @@ class ConsumerTrigger(MusterTrigger):
         )
 
     async def _asked(self) -> StopRequest | None:
-        """Who asked it to stop, by a look of its own: it may have been gone sooner than the watch heard of it."""
+        """Tell who asked it to stop, by a look of its own: it may have been gone before the watch heard of it."""
         try:
             consul = await Watched(**self.watched).consul()
             return self._meant_for_it(await asyncio.to_thread(consul.jobs.stop_request, self.consumer))
@@ -183,7 +183,7 @@ class ConsumerTrigger(MusterTrigger):
             self.log.debug("Airflow did not answer the first question: %s", error)
 
     async def _still_wanted(self, consul: ConsulCluster) -> str:
-        """Why the consumer must not be stopped, '' if it must.
+        """Say why the consumer must not be stopped, '' if it must.
 
         Airflow calls `on_kill` also in a triggerer that lost this trigger to another one, after a pause of the
         machine say. Then the task is still deferred, and the task that watches the consumer is still ours. After a
@@ -202,14 +202,14 @@ class ConsumerTrigger(MusterTrigger):
 
 
 async def _states(ti: Any) -> dict[str, Any]:
-    """The states that the task has in its run, as `get_task_states` gives them."""
+    """Return the states that the task has in its run, as `get_task_states` gives them."""
     ask = sync_to_async(RuntimeTaskInstance.get_task_states)
     found = await ask(dag_id=ti.dag_id, map_index=ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id])
     return dict(found)
 
 
 def _wanted(cluster: str) -> int:
-    """How many consumers the settings want now; 0 while they cannot be read, which a DAG file reports."""
+    """Return how many consumers the settings want now; 0 while they cannot be read, which a DAG file reports."""
     try:
         return load_clusters()[cluster].consumers.count
     except SettingsError:
@@ -217,13 +217,13 @@ def _wanted(cluster: str) -> int:
 
 
 def driver_of(registration: Registration) -> ProcessRef | None:
-    """The Python driver that a consumer names in its metadata, if it is on this machine and still there."""
+    """Return the Python driver that a consumer names in its metadata, if it is on this machine and still there."""
     pid = registration.meta.get("pid", "")
     return ProcessRef.of(registration.meta.get("host", ""), int(pid)) if pid.isdigit() else None
 
 
 def driver_life(registration: Registration) -> Life:
-    """Whether the Python driver that a consumer names in its metadata runs."""
+    """Tell whether the Python driver that a consumer names in its metadata runs."""
     if not registration.meta.get("pid", "").isdigit() or registration.meta.get("host", "") != this_host():
         return Life.UNKNOWN
     driver = driver_of(registration)
@@ -231,7 +231,7 @@ def driver_life(registration: Registration) -> Life:
 
 
 def encoded(process: ProcessRef | None) -> list[Any] | None:
-    """A process as an argument of a trigger."""
+    """Encode a process as an argument of a trigger."""
     return None if process is None else list(astuple(process))
 
 

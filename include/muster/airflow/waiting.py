@@ -36,13 +36,13 @@ LONGEST = 240.0
 
 
 def in_task(clusters: Clusters) -> bool:
-    """Whether there are slots enough for each cluster to wait in its task."""
+    """Tell whether there are slots enough for each cluster to wait in its task."""
     slots: int = conf.getint("core", "parallelism")
     return len(clusters.clusters) + SPARE <= slots
 
 
 def quiet_wait(clusters: Clusters, cluster: ClusterSettings) -> float:
-    """Seconds that a deferred task of `cluster` waits while nothing happens.
+    """Return the seconds that a deferred task of `cluster` waits while nothing happens.
 
     Any time of a range, because clusters that were begun together would go on in step: all their runs would come at
     once, and a change in one of them would wait behind those.

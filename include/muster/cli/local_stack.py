@@ -51,7 +51,7 @@ def _newest(start: Path) -> Path | None:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether this user wrote it: the variables name code that is run."""
+    """Tell whether this user wrote it: the variables name code that is run."""
     return file.is_file() and file.stat().st_uid == os.getuid()
 
 

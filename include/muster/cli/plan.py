@@ -77,14 +77,14 @@ def plan(
 
 
 def _other(own: AssignorSettings, name: str | None, options: dict[str, Any]) -> Assignor | None:
-    """The one that is supposed. `name` is given by who runs this, in whose process it is imported."""
+    """Load the one that is supposed. `name` is given by who runs this, in whose process it is imported."""
     if name is not None:
         return load_assignor(name, options)
     return load_assignor(own.name, own.options | options) if options else None
 
 
 def _shadow(planning: Planning, previewed: Previewed) -> ShadowReport | None:
-    """What the shadow assignor would do under the same suppositions."""
+    """Plan what the shadow assignor would do under the same suppositions."""
     settings = planning.state.settings.shadow_assignor
     if settings is None or previewed.preview.held:
         return None

@@ -22,7 +22,7 @@ SHOWN_REASONS = 10
 
 
 def as_json(state: ClusterState, previewed: Previewed, shadow: ShadowReport | None) -> str:
-    """All of it, never cut."""
+    """Write all of it, never cut."""
     found, supposed = previewed.preview, previewed.what_if
     value: dict[str, Any] = {
         "cluster": state.settings.name,
@@ -106,7 +106,7 @@ def _shares(out: Console, found: Preview, limit: int | None) -> None:
 
 
 def _summary(state: ClusterState, previewed: Previewed, limit: int | None) -> Iterator[str]:
-    """The lines below the tables; `limit` cuts lists of topics and pins."""
+    """Yield the lines below the tables; `limit` cuts lists of topics and pins."""
     found, overrides = previewed.preview, state.overrides
     yield f"plan: cluster {state.settings.name}, assignor {found.assignor}{_supposed(previewed.what_if)}"
     if overrides.paused:

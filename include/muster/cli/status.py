@@ -75,7 +75,7 @@ def topics_outside(state: ClusterState, limit: int | None) -> Iterator[str]:
 
 
 def _consumers(found: ClusterState) -> list[ConsumerState]:
-    """The consumers that are known to the servers, and not only expected by the settings."""
+    """Return the consumers that are known to the servers, and not only expected by the settings."""
     return [each for each in found.consumers.values() if each.seen]
 
 
@@ -94,7 +94,7 @@ def _unreadable(found: ClusterState) -> list[str]:
 
 
 def _plain(found: ClusterState) -> dict[str, Any]:
-    """The state as JSON; docs/cli.md lists the keys."""
+    """Return the state as JSON; docs/cli.md lists the keys."""
     topics = [asdict(topic) for topic in found.topics.values()]
     for topic in topics:
         del topic["overdue"]

@@ -22,18 +22,18 @@ class _PlainConsole(Console):
     """Writes what would steer the terminal as an escape, for it may come from any writer to ZooKeeper or Consul."""
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """What rich makes of each text that it is given."""
+        """Return what rich makes of each text that it is given."""
         return super().render_str(_STEERS.sub(lambda found: ascii(found[0])[1:-1], text), **how)
 
 
 def console() -> Console:
-    """Where the result of a command goes: stdout as it is at this moment."""
+    """Return where the result of a command goes: stdout as it is at this moment."""
     out = _PlainConsole(markup=False, highlight=False)
     return out if out.is_terminal else _PlainConsole(markup=False, highlight=False, width=_WIDTH)
 
 
 def table(*columns: str) -> Table:
-    """An empty table; columns whose name begins with `#` hold numbers."""
+    """Make an empty table; columns whose name begins with `#` hold numbers."""
     made = Table(box=None, pad_edge=False)
     for column in columns:
         justify: JustifyMethod = "right" if column.startswith("#") else "left"
@@ -49,7 +49,7 @@ def cut(out: Console, total: int, limit: int | None) -> None:
 
 
 def listed(label: str, lines: Sequence[str], limit: int | None) -> Iterator[str]:
-    """The lines, each with its label, and a last one that says how many were left out."""
+    """Yield the lines, each with its label, and a last one that says how many were left out."""
     yield from (label + line for line in lines[:limit])
     if limit is not None and len(lines) > limit:
         yield f"{label}... and {len(lines) - limit} more; --all shows them"

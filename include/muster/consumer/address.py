@@ -63,7 +63,7 @@ def _candidates(settings: ConsumerSettings) -> Iterator[str]:
 
 
 def is_own(address: str) -> bool:
-    """Whether this machine has `address`, an IP address or the name of one."""
+    """Tell whether this machine has `address`, an IP address or the name of one."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
@@ -74,7 +74,7 @@ def is_own(address: str) -> bool:
 
 
 def _on_the_way_to(host: str) -> str:
-    """The address that this machine has on the way to `host`, '' if there is no way."""
+    """Return the address that this machine has on the way to `host`, '' if there is no way."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -214,7 +214,7 @@ class Agent:
             return True
 
     def _obey_restored(self, topic: str, assignment: TopicAssignment, zxid: int, synced: bool) -> bool:
-        """Whether an assignment that is older than the one known is nevertheless obeyed.
+        """Tell whether an assignment that is older than the one known is nevertheless obeyed.
 
         Where a server that lags behind is the likely reason, everything is read again after a sync, once.
         """
@@ -733,7 +733,7 @@ class Agent:
             }
 
     def answered_by(self, tp: TopicPartition) -> str:
-        """Who decided what becomes of the record of a parked partition, '' if no decision stands."""
+        """Tell who decided what becomes of the record of a parked partition, '' if no decision stands."""
         with self._changed:
             why = self._parking.all.get(tp)
             return "" if why is None else why.by
@@ -772,8 +772,8 @@ class Agent:
         return True
 
     def accepts(self, tp: TopicPartition, jump: Jump) -> bool:
-        """Whether a partition may go on elsewhere: with `fail_on_data_loss` behind records that are lost only once a
-        person has accepted that."""
+        """Tell whether a partition may go on elsewhere: with `fail_on_data_loss` behind records that are lost only
+        once a person has accepted that."""
         why = self.losses.get(tp)
         return not (self.fail_on_data_loss and jump.loses) or (why is not None and why.answer is not None)
 
@@ -847,27 +847,27 @@ class Agent:
 
 
 def _restored(topic: str) -> str:
-    """The key of the problem of a topic whose assignment went back."""
+    """Return the key of the problem of a topic whose assignment went back."""
     return f"restored {topic}"
 
 
 def _identity(topic: str) -> str:
-    """The key of the problem of a topic that is gone, or another one than was assigned."""
+    """Return the key of the problem of a topic that is gone, or another one than was assigned."""
     return f"identity {topic}"
 
 
 def _foreign(tp: TopicPartition) -> str:
-    """The key of the problem of a partition whose committed offset another program has set."""
+    """Return the key of the problem of a partition whose committed offset another program has set."""
     return f"offset {tp[0]} [{tp[1]}]"
 
 
 def _parked(tp: TopicPartition) -> str:
-    """The key of the problem of a partition that is parked."""
+    """Return the key of the problem of a partition that is parked."""
     return f"parked {tp[0]} [{tp[1]}]"
 
 
 def _fenced(tp: TopicPartition) -> str:
-    """The key of the problem of a partition whose commit was refused."""
+    """Return the key of the problem of a partition whose commit was refused."""
     return f"fenced {tp[0]} [{tp[1]}]"
 
 

@@ -108,7 +108,7 @@ class AssignmentWatch:
         return client
 
     def look(self, client: KazooClient, full: bool) -> None:
-        """One round of the loop: read what watches say has changed, or everything. Raises `AwayError`.
+        """Make one round of the loop: read what watches say has changed, or everything. Raises `AwayError`.
 
         Where the agent needs something read as it stands now, not as this server knows it, everything is.
         """
@@ -197,7 +197,7 @@ class AssignmentWatch:
         return assignment is None or self._agent.assigned(topic, assignment, stat.mzxid, synced)
 
     def _on_event(self, event: WatchedEvent) -> None:
-        """A watch fired (in kazoo's thread, so nothing may block here)."""
+        """Mark what a watch fired for (in kazoo's thread, so nothing may block here)."""
         self._mark(event.path or self._root)
 
     def _on_state(self, state: str) -> None:

@@ -95,7 +95,7 @@ class GuardedCommits:
             ended(key)
 
     def close(self) -> None:
-        """Nothing of its own to let go of."""
+        """Do nothing: there is nothing of its own to let go of."""
 
 
 Commits = FencedCommits | GuardedCommits

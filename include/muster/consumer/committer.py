@@ -332,11 +332,11 @@ class PlaceWorker:
         return self._agent.wait_for(lambda own: bool(self._unclaimed(own) or self._unused(own)), timeout=1.0)
 
     def _unclaimed(self, own: Ownership) -> dict[TopicPartition, int]:
-        """The claims to make, with their claim epochs."""
+        """Return the claims to make, with their claim epochs."""
         return own.unclaimed().get(self._place, {})
 
     def _unused(self, own: Ownership) -> dict[TopicPartition, int]:
-        """The claims that were begun and are to be given up."""
+        """Return the claims that were begun and are to be given up."""
         used = own.claims_in_use().get(self._place, {})
         return {tp: claim_epoch for tp, claim_epoch in self._claims.items() if used.get(tp) != claim_epoch}
 
@@ -381,7 +381,7 @@ class PlaceWorker:
             own.claimed({tp: claim_epoch})
 
     def _read(self, failures: dict[TopicPartition, str]) -> list[TopicPartition]:
-        """Those that are claimed and whose offsets no other cluster commits; why not goes to `failures`."""
+        """Return those that are claimed and whose offsets no other cluster commits; why not goes to `failures`."""
         try:
             found: Mapping[TopicPartition, Committed | None] = self._group.positions(self._fenced.keys())
         except PartitionError as error:
@@ -446,7 +446,7 @@ class TopicWatch:
         self._due = 0.0
 
     def pause(self, now: float) -> float:
-        """Seconds until the next look."""
+        """Return the seconds until the next look."""
         return max(0.05, self._due - now)
 
     def look(self, topics: Collection[str], clock: Callable[[], float]) -> Identities:

@@ -40,7 +40,7 @@ class Handlers:
     all: tuple[Handler, ...]
 
     def number_of(self, topic: str) -> int:
-        """Which of `all` is for `topic`."""
+        """Tell which of `all` is for `topic`."""
         found = (n for n, pattern in enumerate(self.patterns) if re.fullmatch(pattern, topic))
         return next(found, len(self.patterns))
 
@@ -83,7 +83,7 @@ def load_handler(path: str, options: Mapping[str, Any]) -> Handler:
 
 
 def asks_to_know(handler: Handler) -> bool:
-    """Whether it has a method that is to be called with what it has, has no longer, or stands by for."""
+    """Tell whether it has a method that is to be called with what it has, has no longer, or stands by for."""
     return any(hasattr(handler, name) for name in (ASSIGNED, REVOKED, STANDBY))
 
 

@@ -92,7 +92,7 @@ class Loop:
         self._last = time.monotonic()
 
     def trouble(self) -> str | None:
-        """What is wrong with this loop, None if nothing."""
+        """Say what is wrong with this loop, None if nothing."""
         if not self._thread.is_alive():
             return f"loop {self.name!r} has ended"
         late = time.monotonic() - self._last

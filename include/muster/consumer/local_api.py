@@ -45,7 +45,7 @@ def make_local_api(
     idle_wait: float = 0.0,
     source_options: Mapping[str, str] | None = None,
 ) -> FastAPI:
-    """The application that answers the connector; the arguments are those of `Plannings`."""
+    """Build the application that answers the connector; the arguments are those of `Plannings`."""
     app = FastAPI(openapi_url=None)
     plannings = Plannings(agent, kafka, bounds, idle_wait, source_options)
 

@@ -133,7 +133,7 @@ class Measures:
         return self._records / self._seconds if watched >= SHORTEST_WATCH else None
 
     def seconds_behind(self, position: int | None, now: float) -> float | None:
-        """For how long the record at `position` has been there, 0 if there is none yet; None if that is not known."""
+        """Tell for how long the record at `position` has been there, 0 if there is none yet; None if not known."""
         points = self._points
         if not points or position is None:
             return None
@@ -147,7 +147,7 @@ class Measures:
         return max(0.0, now - arrived)
 
     def stalled(self, now: float) -> float | None:
-        """The seconds without progress, None if it is not stalled."""
+        """Return the seconds without progress, None if it is not stalled."""
         stalled = 0.0 if self.well_at is None else now - self.well_at
         return stalled if stalled >= STALLED_AFTER else None
 
@@ -165,7 +165,7 @@ class Timings:
         self.counts[bisect_left(BOUNDS, seconds)] += 1
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Upper bound, as text, and how many took at most so long; the last one is all of them."""
+        """Return upper bounds, as text, and how many took at most so long; the last one is all of them."""
         bounds = [*map(str, BOUNDS), "+Inf"]
         return list(zip(bounds, accumulate(map(float, self.counts)), strict=True))
 
@@ -230,7 +230,7 @@ class Counters:
         return found
 
     def _not_counted(self, place: tuple[TopicPartition, str], jump: Jump) -> Jump | None:
-        """What of a loss was not counted before; None if all of it was."""
+        """Return what of a loss was not counted before; None if all of it was."""
         known = self.deleted_to.get(place, 0)
         if jump.why is Why.TRUNCATION:  # what is written there again may be lost again
             self.deleted_to[place] = min(known, jump.after)
@@ -240,7 +240,7 @@ class Counters:
 
 
 def words(jump: Jump) -> str:
-    """What happened to a partition that goes on elsewhere, for people, with what to do about a loss."""
+    """Say what happened to a partition that goes on elsewhere, for people, with what to do about a loss."""
     match jump.why:
         case Why.RECREATED:
             return (

@@ -46,15 +46,15 @@ class ConsumerMetrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """All metrics in Prometheus's text format."""
+        """Write all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Nothing in advance, so that registering reads nothing."""
+        """Describe nothing in advance, so that registering reads nothing."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Everything at one moment."""
+        """Yield everything at one moment."""
         view = self._agent.view()
         yield from self._offsets(view)
         yield from self._labelled(view)
@@ -62,7 +62,7 @@ class ConsumerMetrics(Collector):
         yield from self._counters(view.counters)
 
     def _offsets(self, view: AgentSnapshot) -> Iterator[Metric]:
-        """What lag exporters have."""
+        """Yield what lag exporters have."""
         families = [
             GaugeMetricFamily(f"kafka_consumergroup_group_{name}", text, labels=_GROUP)
             for name, text in (
@@ -88,7 +88,7 @@ class ConsumerMetrics(Collector):
         yield from (*families, latest)
 
     def _labelled(self, view: AgentSnapshot) -> Iterator[Metric]:
-        """What is the consumer's own by partition, topic or reason."""
+        """Yield what is the consumer's own by partition, topic or reason."""
         partitions, topics = view.held.items(), view.topics.items()
         text = "Records that arrive in the partition a second, over about the last minute"
         rates: _Samples = ((tp, partition.rate) for tp, partition in partitions)
@@ -206,5 +206,5 @@ class ConsumerMetrics(Collector):
 
 
 def _from_zero(view: AgentSnapshot, counts: Mapping[str, int]) -> _Samples:
-    """Counts by topic, with those topics in which nothing was counted so far: a rate is right from the first on."""
+    """Count by topic, also those topics in which nothing was counted so far: a rate is right from the first on."""
     return (((topic,), counts.get(topic, 0)) for topic in sorted(view.topics.keys() | counts.keys()))

@@ -72,7 +72,7 @@ def predecessors(registration: Registration, own: str) -> tuple[Predecessor, ...
 
 
 def to_meta(waited_for: Iterable[Predecessor]) -> dict[str, str]:
-    """The metadata that names them, the newest last; nothing if there are none."""
+    """Return the metadata that names them, the newest last; nothing if there are none."""
     names = [str(older) for older in waited_for]
     while len(",".join(names)) > LONGEST_VALUE:
         names.pop(0)

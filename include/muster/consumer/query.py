@@ -181,7 +181,7 @@ class QuerySupervisor:
             self._agent.problem(PROBLEM, None)
 
     def _failures(self, batch: Batch) -> int:
-        """How many times the handler has raised with records of a batch, or with some just before them."""
+        """Count how many times the handler has raised with records of a batch, or with some just before them."""
         found = 0
         for tp, (begin, _) in batch.ranges.items():
             end, failures = self._tried.get((tp, batch.topic_ids.get(tp[0], "")), (0, 0))
@@ -196,7 +196,7 @@ class QuerySupervisor:
 
 
 def cause(error: BaseException) -> str:
-    """What went wrong, in one line: of the traces that Spark strings together, the innermost exception."""
+    """Say what went wrong, in one line: of the traces that Spark strings together, the innermost exception."""
     text = str(error)
     if isinstance(error, PySparkException | Py4JError):
         if isinstance(error, StreamingQueryException):

@@ -114,7 +114,7 @@ class Registrar:
         return self._live
 
     def open(self) -> None:
-        """From now on the consumer can take partitions."""
+        """Let the consumer take partitions from now on."""
         self._opened.set()
 
     def run(self, beat: Beat) -> None:
@@ -169,8 +169,8 @@ class Registrar:
             return self._leaving
 
     def others_stay(self) -> bool:
-        """Whether another consumer is live that is not about to leave as well, as seen at most `OTHERS_LOOK` seconds
-        ago. Raises `ConsulError`."""
+        """Tell whether another consumer is live that is not about to leave as well, as seen at most `OTHERS_LOOK`
+        seconds ago. Raises `ConsulError`."""
         now = self._clock()
         if self._others is None or now - self._others[0] >= OTHERS_LOOK:
             self._others = now, self._consul.catalog.others_stay(self._settings.consumer)
@@ -245,12 +245,12 @@ class Registrar:
             return None if passes and not self._known else own
 
     def _mine(self, own: Own) -> Registration | None:
-        """This process's registration with the local agent, None without one."""
+        """Return this process's registration with the local agent, None without one."""
         there = own.registration
         return there if there is not None and there.incarnation == self._settings.incarnation else None
 
     def _passes(self, own: Own) -> bool:
-        """Whether the local agent has this process, and its check passes."""
+        """Tell whether the local agent has this process, and its check passes."""
         return (mine := self._mine(own)) is not None and mine.passing
 
     def _heed_newer(self, own: Own) -> None:
@@ -278,7 +278,7 @@ class Registrar:
         return self._opened.is_set() and not self._stopped.is_set() and not self._ending.replaced
 
     def _stop_request(self, own: Own) -> StopRequest | None:
-        """What this consumer was asked. A malformed key must not keep it from registering, or from isolation."""
+        """Read what this consumer was asked. A malformed key must not keep it from registering, or from isolation."""
         try:
             request = self._consul.jobs.read_stop(self._settings.consumer, own.stop.key)
         except UnreadableKeyError as error:

@@ -105,7 +105,7 @@ class SerialHandler:
     def _by_handler(
         self, partitions: Iterable[TopicPartition]
     ) -> list[tuple[int, frozenset[TopicPartition]]]:
-        """The partitions by the numbers of their handlers."""
+        """Group the partitions by the numbers of their handlers."""
         found: dict[int, set[TopicPartition]] = {}
         for tp in partitions:
             found.setdefault(self._agent.handler_of(tp[0]), set()).add(tp)

@@ -37,7 +37,7 @@ def make_status_page(
     trouble: Callable[[], list[str]],
     generation: Callable[[], int] = lambda: 0,
 ) -> FastAPI:
-    """The application. `trouble` says what is wrong with the agent's own threads, nothing if they are well;
+    """Build the application. `trouble` says what is wrong with the agent's own threads, nothing if they are well;
     `generation` is the process's, 0 before it registered."""
     app = FastAPI(title=f"muster consumer {settings.consumer}", openapi_url=None)
     metrics = ConsumerMetrics(agent, settings.cluster, settings.incarnation)
@@ -106,7 +106,7 @@ def _bearer(token: SecretStr | None) -> Callable[[str], Awaitable[None]]:
 
 
 def _state(view: AgentSnapshot) -> str:
-    """What the consumer does as a whole: why it takes nothing up, or how far its query is."""
+    """Say what the consumer does as a whole: why it takes nothing up, or how far its query is."""
     if view.blocks:
         return ", ".join(sorted(view.blocks))
     return "running" if view.query_running else "starting"

@@ -178,11 +178,11 @@ class _Round:
         self._take(members.live, self._ask(members.live, questions, self.timeout), questions)
 
     def live_answers(self) -> list[ConsumerStatus]:
-        """What those answered that are live."""
+        """Return what those answered that are live."""
         return [answer for consumer, answer in self.answers.items() if consumer in self.membership.live]
 
     def all_answers(self) -> list[ConsumerStatus]:
-        """What all answered, older incarnations too."""
+        """Return what all answered, older incarnations too."""
         return [*self.answers.values(), *(answer for found in self.older.values() for answer in found)]
 
     def _take(
@@ -223,7 +223,7 @@ def _process(consumer: Consumer) -> Process:
 
 
 def _complete(answer: ConsumerStatus, topics: Iterable[str]) -> ConsumerStatus:
-    """An answer with every topic that was asked about: without epochs, what is not mentioned is not held."""
+    """Complete an answer with every topic that was asked about: without epochs, what is not mentioned is not held."""
     if answer.epochs:
         return answer
     return replace(answer, topics={topic: TopicStatus() for topic in topics} | dict(answer.topics))

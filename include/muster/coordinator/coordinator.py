@@ -185,11 +185,11 @@ class Coordinator:
         return ""
 
     def next_change(self) -> float | None:
-        """In how many seconds the patience with a consumer ends that is away, None if none is; writes nothing."""
+        """Return in how many seconds the patience with an absent consumer ends, None if none is; writes nothing."""
         return self._next_change(self._ask(self._view()))
 
     def _next_change(self, view: CoordinatorView) -> float | None:
-        """In how many seconds the patience with a consumer ends that is away, or a look at seeks is due; None for
+        """Return in how many seconds patience with an absent consumer ends, or a look at seeks is due; None for
         neither."""
         if view.overrides.paused is None and any(map(view.seeks, view.snapshots)):
             age = self.clock() - max(each.at for each in view.overrides.seeks.values())
@@ -397,7 +397,7 @@ class Coordinator:
         return record is not None and record.offset == offset and not record.answer
 
     def subscription(self, overrides: Overrides) -> Subscription:
-        """The topics that the cluster reads: by the settings, and by overrides."""
+        """Return the topics that the cluster reads: by the settings, and by overrides."""
         return self.cluster.topics.read_with(overrides.subscriptions, overrides.topics_in_doubt)
 
     def _view(self) -> CoordinatorView:
@@ -427,7 +427,7 @@ class Coordinator:
         return replace(view, unknown=(*unknown, *seek_errors), plan=planned)
 
     def _decisions(self) -> Overrides:
-        """All overrides. Raises `ConsulError` if another deployment coordinates the cluster."""
+        """Return all overrides. Raises `ConsulError` if another deployment coordinates the cluster."""
         found = self.overrides.read()
         if self.deployment is not None and (clash := self.deployment.clash(found.deployment, self.clock())):
             raise consul.ConsulError(f"cluster {self.cluster.name}: {clash}")
@@ -442,7 +442,7 @@ class Coordinator:
     def _sought(
         self, overrides: Overrides, snapshots: Mapping[str, TopicSnapshot]
     ) -> tuple[frozenset[TopicPartition], tuple[str, ...]]:
-        """The partitions whose seek was carried out, and why that is unknown."""
+        """Find the partitions whose seek was carried out, and why that is unknown."""
         if not overrides.seeks or self.seeker is None:
             return frozenset(), ()
         seeks = {tp: Seek(each.id, each.offset) for tp, each in overrides.seeks.items()}
@@ -483,7 +483,7 @@ class Coordinator:
         )
 
     def _assignor(self, overrides: Overrides) -> Assignor:
-        """The assignor that a person chose, else that of the settings. Raises `AssignorError` without it."""
+        """Return the assignor that a person chose, else that of the settings. Raises `AssignorError` without it."""
         choice = overrides.assignor
         if choice is None and not overrides.assignor_error and self.assignor is not None:
             return self.assignor
@@ -525,7 +525,7 @@ class Coordinator:
         return replace(view, replies=replies)
 
     def _now(self, view: CoordinatorView) -> float:
-        """The time by which patience is counted: ZooKeeper's where it counts, because clocks of workers differ."""
+        """Tell the time by which patience is counted: ZooKeeper's where it counts, as clocks of workers differ."""
         counts = view.absences or any(map(view.patience.release, view.replies.lost))
         return self.store.now() if counts else self.clock()
 
@@ -533,8 +533,8 @@ class Coordinator:
         return view.transitions(self._now(view))
 
     def _dated(self, view: CoordinatorView, transitions: list[Transition]) -> list[Transition]:
-        """The same steps, by ZooKeeper's clock if one begins or ends a rebalance: workers whose clocks differ compare
-        with its `since`."""
+        """Date the same steps by ZooKeeper's clock if one begins or ends a rebalance: workers whose clocks differ
+        compare with its `since`."""
         since = [None if t.before.state is None else t.before.state.since for t in transitions]
         if since == [t.state.since for t in transitions]:
             return transitions

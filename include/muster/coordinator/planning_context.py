@@ -29,7 +29,7 @@ class RackStore(Protocol):
     """`muster.edges.zookeeper.TopicStore`, as far as racks are concerned."""
 
     def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
-        """The racks of the partitions' leaders, of those topics where they are known."""
+        """Return the racks of the partitions' leaders, of those topics where they are known."""
 
 
 class ContextReader:
@@ -103,7 +103,7 @@ class ContextReader:
     def _measure(
         self, snapshots: Mapping[str, TopicSnapshot], live: Mapping[str, Consumer]
     ) -> tuple[Loads, tuple[str, ...]]:
-        """What all live consumers, asked at once, report of what they hold; the owner's report comes first."""
+        """Return what all live consumers, asked at once, report of what they hold; the owner's report comes first."""
         loads: dict[str, dict[int, PartitionLoad]] = {}
         failures = []
         answers = self._poll([live[consumer] for consumer in sorted(live)], self._timeout)

@@ -19,7 +19,7 @@ SHOWN = 50
 @dataclass(frozen=True)
 class _Report:
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON-able values, at most `SHOWN` of a kind; `left_out` says of which there are how many more."""
+        """Return plain JSON-able values, at most `SHOWN` of a kind; `left_out` says how many more there are."""
         found = {key: _first(value) for key, value in asdict(self).items()}
         more = {
             key: len(value) - SHOWN
@@ -30,7 +30,7 @@ class _Report:
 
 
 def _first(value: Any) -> Any:
-    """Of a list or mapping the first `SHOWN`, and the first of each list in it."""
+    """Return of a list or mapping the first `SHOWN`, and the first of each list in it."""
     if isinstance(value, list):
         return value[:SHOWN]
     if isinstance(value, dict):
@@ -53,7 +53,7 @@ class Change(_Report):
     lasted: float
 
     def as_dict(self, moves: int = SHOWN_MOVES) -> dict[str, Any]:
-        """Plain JSON-able values, with so many `moves` at most and the number of all."""
+        """Return plain JSON-able values, with so many `moves` at most and the number of all."""
         return {
             "topic": self.topic,
             "before": str(self.before),
@@ -70,7 +70,7 @@ class Change(_Report):
         }
 
     def __str__(self) -> str:
-        """One line for a log."""
+        """Format one line for a log."""
         moved = f", {len(self.moves)} partition(s) to move" if self.moves else ""
         why = f" ({self.reason})" if self.reason else ""
         return f"topic {self.topic}: {self.before} -> {self.after}{moved}{why}"
@@ -167,5 +167,5 @@ class AdvanceReport(_Report):
         return [*self.stuck, *self.errors.values(), *([self.planning_error] if self.planning_error else [])]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON-able values."""
+        """Return plain JSON-able values."""
         return vars(self) | {"changes": [change.as_dict() for change in self.changes]}

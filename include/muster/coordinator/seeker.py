@@ -92,7 +92,7 @@ class Seeker:
 
 
 def _by_place(seeks: Seeks, assignments: Assignments) -> dict[tuple[str, str], dict[TopicPartition, Seek]]:
-    """The seeks by where they are carried out: bootstrap servers and group."""
+    """Group the seeks by where they are carried out: bootstrap servers and group."""
     found: defaultdict[tuple[str, str], dict[TopicPartition, Seek]] = defaultdict(dict)
     for tp, seek in seeks.items():
         if (assignment := assignments.get(tp[0])) is not None:

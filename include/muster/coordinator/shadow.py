@@ -44,7 +44,7 @@ class ShadowReport:
     error: str = ""
 
     def __str__(self) -> str:
-        """One line for logs and for `muster plan`."""
+        """Format one line for logs and for `muster plan`."""
         if self.error:
             return f"shadow: {self.assignor}: no plan to compare with: {self.error}"
         examples = "; ".join(

@@ -49,8 +49,8 @@ class Question:
 
 
 def questions(coordinator: Coordinator) -> list[Question]:
-    """One question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`, or by a
-    batch that takes longer than its `max_batch_time`, and one a record that its handler fails with, once the
+    """Ask one question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`, or
+    by a batch that takes longer than its `max_batch_time`, and one a record that its handler fails with, once the
     partition is parked, or for longer than `stuck_after`.
 
     Raises `ZooKeeperError` or `ConsulError` when one is out of reach. While Consul's answer is not to be trusted

@@ -154,8 +154,8 @@ class TopicFetch:
         log.info("topic %s: it begins at %s, as startingOffsets says", topic, offsets)
 
     def _elsewhere(self, known: TopicSnapshot | WireError | None) -> str:
-        """How a known topic differs from the settings in where it is read and where its offsets are, '' if it does
-        not: the offsets of another group or another Kafka are others, so that is for a person to decide."""
+        """Say how a known topic differs from the settings in where it is read and where its offsets are, '' if it
+        does not: the offsets of another group or another Kafka are others, so that is for a person to decide."""
         if not isinstance(known, TopicSnapshot) or known.assignment is None:
             return ""
         present = (known.assignment.bootstrap_servers, known.assignment.group_id)
@@ -175,8 +175,8 @@ class TopicFetch:
         known: Mapping[str, TopicSnapshot | WireError],
         report: PartitionsReport,
     ) -> Mapping[str, str]:
-        """Kafka's ids of topics that are new or have other partitions than before, and of some of the others: asking
-        costs CPU for each partition, so with very many each topic has its turn."""
+        """Return Kafka's ids of topics that are new or have other partitions than before, and of some of the others:
+        asking costs CPU for each partition, so with very many each topic has its turn."""
         changed: list[str] = []
         same: list[str] = []
         for topic, partitions in wanted.items():
@@ -211,5 +211,5 @@ class TopicFetch:
 
 
 def _addresses(servers: str) -> set[str]:
-    """The brokers of `bootstrap.servers`: their order means nothing."""
+    """Return the brokers of `bootstrap.servers`: their order means nothing."""
     return {address.strip() for address in servers.split(",")} - {""}

@@ -116,7 +116,7 @@ class CoordinatorView:
         return [*self.unknown, *map(str, impossible), *chain.from_iterable(unobeyed)]
 
     def live_owners(self) -> dict[str, set[str]]:
-        """The live owners and what they own."""
+        """Return the live owners and what they own."""
         owned: dict[str, set[str]] = {}
         for topic, snapshot in self.snapshots.items():
             if snapshot.assignment is not None:
@@ -125,7 +125,7 @@ class CoordinatorView:
         return owned
 
     def transitions(self, now: float) -> list[Transition]:
-        """The next step of each topic that has one; `now` is the time by which patience is counted.
+        """Return the next step of each topic that has one; `now` is the time by which patience is counted.
 
         While the status quo stands for want of consumers, they only carry what people ask of the flow; while
         coordination is paused there are none.
@@ -155,7 +155,7 @@ class CoordinatorView:
         return [step for step in steps if step is not None]
 
     def seeks(self, topic: str) -> dict[int, Seek]:
-        """The seeks of a topic that are not known to be carried out."""
+        """Return the seeks of a topic that are not known to be carried out."""
         partitions = self.snapshots[topic].partitions
         return {
             p: Seek(each.id, each.offset)
@@ -189,7 +189,7 @@ class CoordinatorView:
         return found
 
     def reasons(self) -> dict[str, dict[int, str]]:
-        """Why partitions move, by topic, for those that move because of an override."""
+        """Say why partitions move, by topic, for those that move because of an override."""
         found: dict[str, dict[int, str]] = {}
         if self.asked:
             for topic, targets in self.plan.owners.items():
@@ -202,7 +202,7 @@ class CoordinatorView:
         return found
 
     def removable(self) -> dict[str, TopicSnapshot]:
-        """The topics whose nodes may go."""
+        """Return the topics whose nodes may go."""
         return {
             topic: self.snapshots[topic]
             for topic in sorted(self.leaving)
@@ -210,11 +210,11 @@ class CoordinatorView:
         }
 
     def states(self) -> dict[str, int]:
-        """How many topics are in which state."""
+        """Count the topics that are in each state."""
         return dict(Counter(str(snapshot.name) for snapshot in self.snapshots.values()))
 
     def under_way(self) -> dict[str, str]:
-        """The topics that have something before them whatever the plan says, with what that is."""
+        """Return the topics that have something before them whatever the plan says, with what that is."""
         found = {
             topic: f"{snapshot.name} -> ..."
             for topic, snapshot in self.snapshots.items()
@@ -228,7 +228,7 @@ class CoordinatorView:
         return found | leaving
 
     def _overridden(self) -> list[tuple[str, TopicSnapshot]]:
-        """The topics that are planned with a pin, an exclusion or a drain."""
+        """Return the topics that are planned with a pin, an exclusion or a drain."""
         if self.planning_error:
             return []
         staying = self.snapshots.keys() - self.leaving.keys()

@@ -32,7 +32,7 @@ class Balance:
     unowned: int
 
     def __str__(self) -> str:
-        """As in '3 to 4 partitions a consumer', with the weighted figures where weights make them differ."""
+        """Write as in '3 to 4 partitions a consumer', with the weighted figures where weights make them differ."""
         text = f"{_span(self.least, self.most)} partitions a consumer"
         if (self.least_per_weight, self.most_per_weight) != (self.least, self.most):
             text += f" ({_span(self.least_per_weight, self.most_per_weight)} per unit of weight)"
@@ -44,7 +44,7 @@ def _span(least: float, most: float) -> str:
 
 
 def partitions_by_consumer(assignment: Assignment, consumers: Mapping[str, Consumer]) -> dict[str, int]:
-    """How many partitions each live consumer has, those with none included, in order of id."""
+    """Count the partitions that each live consumer has, those with none included, in order of id."""
     counts = dict.fromkeys(sorted(consumers), 0)
     for owners in assignment.values():
         for owner in owners.values():
@@ -84,7 +84,7 @@ class Difference:
 
 
 def differences(first: Assignment, second: Assignment) -> list[Difference]:
-    """The partitions whose owner is not the same in both, by topic and partition."""
+    """Return the partitions whose owner is not the same in both, by topic and partition."""
     found: list[Difference] = []
     for topic in sorted(first.keys() | second.keys()):
         one, other = first.get(topic, {}), second.get(topic, {})
@@ -97,7 +97,7 @@ def differences(first: Assignment, second: Assignment) -> list[Difference]:
 
 
 def resulting(standing: Assignment, planned: Assignment, topics: Mapping[str, frozenset[int]]) -> Assignment:
-    """What stands once `planned` is carried out.
+    """Return what stands once `planned` is carried out.
 
     A partition that the plan gives no owner (no live consumer subscribes to its topic) stays with the owner it
     has, gone or not, so that one that comes back finds it: that is the state machine's rule.

@@ -29,7 +29,7 @@ class Deployment:
 
     @classmethod
     def of(cls, connection: str, cluster: str) -> Deployment:
-        """The deployment that reads `cluster` by this ZooKeeper connection string."""
+        """Name the deployment that reads `cluster` by this ZooKeeper connection string."""
         hosts, slash, chroot = connection.partition("/")
         return cls(hosts, f"{slash}{chroot}".rstrip("/") + f"/consumers/{cluster}")
 
@@ -37,15 +37,15 @@ class Deployment:
         return f"ZooKeeper {self.hosts}, {self.path}"
 
     def is_another(self, noted: Deployment) -> bool:
-        """Whether `noted` is elsewhere: under another path, or on hosts of which none is one of these."""
+        """Tell whether `noted` is elsewhere: under another path, or on hosts of which none is one of these."""
         return self.path != noted.path or _addresses(self.hosts).isdisjoint(_addresses(noted.hosts))
 
     def due(self, noted: Deployment | None, now: float) -> bool:
-        """Whether this one is to be noted now."""
+        """Tell whether this one is to be noted now."""
         return noted is None or self.is_another(noted) or abs(now - noted.at) >= RENEWED_EVERY
 
     def clash(self, noted: Deployment | None, now: float) -> str:
-        """Which other deployment has `noted` that it coordinates the cluster, and what to do; '' if none has.
+        """Say which other deployment has `noted` that it coordinates the cluster, and what to do; '' if none has.
 
         A moment far in the future, which no clock has shown, counts as little as one long ago.
         """

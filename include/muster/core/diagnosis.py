@@ -67,7 +67,7 @@ class Waiting:
         return f"{self.phase} partition{many} {', '.join(map(str, self.partitions))}"
 
     def __str__(self) -> str:
-        """One line for logs and run pages."""
+        """Format one line for logs and run pages."""
         return f"topic {self.topic}: waiting for {self.consumer} to {self.lacking} ({self.why})"
 
 
@@ -148,7 +148,7 @@ def _waiting_for(
 def _answering(
     snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus]
 ) -> Iterator[tuple[str, TopicAssignment]]:
-    """The live consumers that answer, each with the assignment, if the topic is Stable; else none."""
+    """Yield the live consumers that answer, each with the assignment, if the topic is Stable; else none."""
     state, assignment = snapshot.state, snapshot.assignment
     if assignment is not None and state is not None and state.state is State.STABLE:
         for consumer in sorted(membership.live.keys() & statuses.keys()):
@@ -246,13 +246,13 @@ def _why(
 
 
 def _with_errors(why: str, status: ConsumerStatus) -> str:
-    """`why`, and what the consumer itself reports to be wrong."""
+    """Add to `why` what the consumer itself reports to be wrong."""
     errors = [error[:LONGEST_ERROR] for error in status.details.errors[:SHOWN_ERRORS]]
     return "; it reports: ".join([why, " | ".join(errors)]) if errors else why
 
 
 def overdue(snapshot: TopicSnapshot, now: float, stuck_after: float) -> bool:
-    """Whether a rebalance that has begun takes longer than `stuck_after` seconds."""
+    """Tell whether a rebalance that has begun takes longer than `stuck_after` seconds."""
     state = snapshot.state
     return state is not None and state.state is not State.STABLE and 0 < state.since < now - stuck_after
 

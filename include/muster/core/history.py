@@ -118,28 +118,28 @@ class HistoryPage:
 
 
 def history_path(cluster: str) -> str:
-    """The parent of a cluster's entries."""
+    """Return the path of the parent of a cluster's entries."""
     return f"/consumers/{check_id(cluster, 'cluster name')}/history"
 
 
 def entry_prefix(cluster: str) -> str:
-    """The path of an entry without its number, which ZooKeeper gives it."""
+    """Return the path of an entry without its number, which ZooKeeper gives it."""
     return f"{history_path(cluster)}/entry-"
 
 
 def entry_name(number: int) -> str:
-    """The name of an entry's node."""
+    """Return the name of an entry's node."""
     return f"entry-{number:010d}"
 
 
 def entry_number(name: str) -> int | None:
-    """The number of an entry's node, None for a node that is no entry."""
+    """Return the number of an entry's node, None for a node that is no entry."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def step_of(transition: Transition, now: float) -> Step:
-    """What the history says of `transition`, written at `now` (seconds since the epoch)."""
+    """Return what the history says of `transition`, written at `now` (seconds since the epoch)."""
     before = transition.before
     under_way = before.state is not None and before.state.state is not State.STABLE
     # `since` is by ZooKeeper's clock, so the end of a rebalance is compared with its begin by that clock, too.
@@ -158,7 +158,7 @@ def step_of(transition: Transition, now: float) -> Step:
 
 
 def removal_of(snapshot: TopicSnapshot, reason: str) -> Step:
-    """What the history says when the nodes of an unsubscribed topic are removed."""
+    """Return what the history says when the nodes of an unsubscribed topic are removed."""
     epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
     return Step(snapshot.topic, snapshot.name, State.INITIAL, epoch, reason)
 
@@ -186,7 +186,7 @@ def format_entry(entry: Entry) -> bytes:
 
 
 def step_size(step: Step) -> int:
-    """Bytes of a step without its moves, to see how much fits into one request."""
+    """Count the bytes of a step without its moves, to see how much fits into one request."""
     return len(to_json(_step(step)))
 
 
@@ -203,7 +203,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def _within(moves: Iterable[Move], budget: int) -> list[Move]:
-    """As many of `moves` as take about `budget` bytes, grouped."""
+    """Return as many of `moves` as take about `budget` bytes, grouped."""
     kept: list[Move] = []
     groups: set[tuple[str, str | None]] = set()
     targets: set[tuple[str, str | None, str | None]] = set()

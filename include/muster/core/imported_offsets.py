@@ -77,7 +77,7 @@ def plan_import(
     earliest: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
 ) -> ImportPlan:
-    """What to import of `found`, where `now` has the partitions of the cluster."""
+    """Plan what to import of `found`, where `now` has the partitions of the cluster."""
     imports: list[Import] = []
     left_out: dict[TopicPartition, str] = {}
     for tp, to in sorted(found.items()):
@@ -93,7 +93,7 @@ def plan_import(
 
 
 def parse_zookeeper_offset(text: bytes, path: str) -> int:
-    """The offset in a node `/consumers/[group]/offsets/[topic]/[partition]`. Raises `ForeignOffsetsError`."""
+    """Parse the offset in a node `/consumers/[group]/offsets/[topic]/[partition]`. Raises `ForeignOffsetsError`."""
     decoded = text.decode("ascii", "replace").strip()
     if not _KAFKA_08.fullmatch(decoded):
         raise ForeignOffsetsError(
@@ -104,7 +104,7 @@ def parse_zookeeper_offset(text: bytes, path: str) -> int:
 
 
 def parse_checkpoint_offsets(text: str, path: str) -> dict[TopicPartition, int]:
-    """The ends of a batch in a file of a checkpoint's folder `offsets`.
+    """Parse the ends of a batch in a file of a checkpoint's folder `offsets`.
 
     After the version and the batch's metadata there is a line for each source: `-`, or JSON of which Kafka's is
     `{"topic": {"partition": offset}}`. Raises `ForeignOffsetsError`, also if two sources read one topic.
@@ -125,7 +125,7 @@ def parse_checkpoint_offsets(text: str, path: str) -> dict[TopicPartition, int]:
 
 
 def _of_kafka(line: str) -> Iterator[tuple[TopicPartition, int]]:
-    """The offsets in the line of a source; none if it is not Kafka's."""
+    """Yield the offsets in the line of a source; none if it is not Kafka's."""
     try:
         read = None if line == _NO_OFFSETS else json.loads(line)
     except ValueError:

@@ -48,7 +48,7 @@ class LossLog:
         )
 
     def whole(self, now: float) -> dict[TopicPartition, tuple[Loss, ...]]:
-        """The losses to report."""
+        """Return the losses to report: those that became whole within the last hour, the newest `MOST` of them."""
         for (tp, why), (loss, grew) in list(self._open.items()):
             if now - grew >= QUIET or now - loss.at >= LONGEST:
                 self._whole.append((tp, loss, now))
@@ -61,7 +61,7 @@ class LossLog:
 
 
 def entries(statuses: Mapping[str, ConsumerStatus]) -> list[CommandEntry]:
-    """What consumers report, as entries of the history, oldest first."""
+    """Return what consumers report, as entries of the history, oldest first."""
     found = [
         CommandEntry(
             loss.at,
@@ -86,7 +86,7 @@ def entries(statuses: Mapping[str, ConsumerStatus]) -> list[CommandEntry]:
 
 
 def in_words(statuses: Mapping[str, ConsumerStatus]) -> dict[str, str]:
-    """What consumers report of each topic, in words."""
+    """Say what consumers report of each topic, in words."""
     found: defaultdict[str, list[CommandEntry]] = defaultdict(list)
     for entry in entries(statuses):
         found[entry.details["topic"]].append(entry)
@@ -104,6 +104,6 @@ def _in_words(topic: str, lost: list[CommandEntry]) -> str:
 
 
 def identity(entry: CommandEntry) -> tuple[str, ...]:
-    """What the entries of one loss, and of no other, have in common. As text, because anything may stand in an
+    """Return what the entries of one loss, and of no other, have in common. As text, because anything may stand in an
     entry."""
     return tuple(str(entry.details.get(key)) for key in ("topic", "partition", "from", "to", "consumer"))

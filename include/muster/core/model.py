@@ -78,7 +78,7 @@ class Consumer:
     """What it registered beyond the keys that Muster knows, for an assignor that knows more."""
 
     def subscribes(self, topic: str) -> bool:
-        """Whether this consumer takes partitions of `topic`."""
+        """Tell whether this consumer takes partitions of `topic`."""
         return self.topics is None or topic in self.topics
 
 
@@ -296,11 +296,11 @@ class ConsumerStatus:
     details: ConsumerDetails = field(default_factory=ConsumerDetails)
 
     def on(self, topic: str) -> TopicStatus:
-        """What it reports on `topic`; nothing held and no epoch if it does not mention it."""
+        """Return what it reports on `topic`; nothing held and no epoch if it does not mention it."""
         return self.topics.get(topic, TopicStatus())
 
     def has_seen(self, topic: str, epoch: int) -> bool:
-        """Whether this answer was given in knowledge of `epoch`; always true of a consumer without epochs."""
+        """Tell whether this answer was given in knowledge of `epoch`; always true of a consumer without epochs."""
         if not self.epochs:
             return True
         seen = self.on(topic).epoch
@@ -358,7 +358,7 @@ class Transition:
 
 
 def flow_change(before: TopicAssignment, after: TopicAssignment) -> str:
-    """What became different of what people ask of the flow, in words; '' for nothing."""
+    """Say what became different of what people ask of the flow, in words; '' for nothing."""
     sought = {p for p in {*before.seeks, *after.seeks} if before.seeks.get(p) != after.seeks.get(p)}
     changes = (
         ("consumption paused", after.paused - before.paused),

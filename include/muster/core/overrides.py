@@ -193,32 +193,32 @@ class Overrides:
     """Those that are not known to be carried out."""
 
     def pinned(self) -> dict[str, Owners]:
-        """Topic to partition to the consumer it is pinned to, as assignors take it."""
+        """Map topic to partition to the consumer it is pinned to, as assignors take it."""
         found: dict[str, dict[int, str]] = {}
         for (topic, partition), pin in sorted(self.pins.items()):
             found.setdefault(topic, {})[partition] = pin.consumer
         return dict(found)
 
     def excluded(self) -> dict[str, frozenset[str]]:
-        """Consumer to the topics that it is kept from, as assignors take it."""
+        """Map consumer to the topics that it is kept from, as assignors take it."""
         found: dict[str, set[str]] = {}
         for consumer, topic in sorted(self.exclusions):
             found.setdefault(consumer, set()).add(topic)
         return {consumer: frozenset(topics) for consumer, topics in found.items()}
 
     def not_consumed(self, topic: str, partitions: frozenset[int]) -> frozenset[int]:
-        """Those of the `partitions` of `topic` whose consumption is paused."""
+        """Return those of the `partitions` of `topic` whose consumption is paused."""
         found = [each for each in self.consumption if each.topic in {"", topic}]
         if any(each.partition is None for each in found):
             return partitions
         return partitions & {each.partition for each in found if each.partition is not None}
 
     def topics(self) -> frozenset[str]:
-        """The topics that pins and exclusions name."""
+        """Return the topics that pins and exclusions name."""
         return frozenset({topic for topic, _ in self.pins} | {topic for _, topic in self.exclusions})
 
     def reasons(self, topic: str, owners: Owners, targets: Owners) -> dict[int, str]:
-        """Why partitions of `topic` go from `owners` to `targets`, for those that go because of an override.
+        """Say why partitions of `topic` go from `owners` to `targets`, for those that go because of an override.
 
         A partition that goes where it is pinned goes because of the pin; one that leaves a consumer that is
         excluded from the topic, or drained, goes because of that. All others have no entry.
@@ -253,7 +253,7 @@ class Overrides:
         )
 
     def _kept_from(self, consumer: str, topic: str) -> Exclusion | Drain | None:
-        """What keeps `consumer` from `topic`."""
+        """Return what keeps `consumer` from `topic`, None if nothing does."""
         return self.exclusions.get((consumer, topic)) or self.drained.get(consumer)
 
 
@@ -261,19 +261,19 @@ NO_OVERRIDES = Overrides()
 
 
 def flow_scope(topic: str, partitions: str) -> str:
-    """What a command on the flow is about, in words: `partition(s) 0-3 of topic t`, `topic t`, `all topics`."""
+    """Say what a command on the flow is about: `partition(s) 0-3 of topic t`, `topic t`, `all topics`."""
     if not topic:
         return "all topics"
     return f"partition(s) {partitions} of topic {topic}" if partitions else f"topic {topic}"
 
 
 def shown_options(options: Mapping[str, Any]) -> str:
-    """` (budget=10, measure=lag)`, '' without options."""
+    """Format options as ` (budget=10, measure=lag)`, '' without any."""
     listed = ", ".join(f"{key}={options[key]}" for key in sorted(options))
     return f" ({listed})" if listed else ""
 
 
 def _line(text: str) -> str:
-    """`text` on one line, without what UTF-8 cannot write, and cut where it is long."""
+    """Put `text` on one line, without what UTF-8 cannot write or semicolons, and cut it where it is long."""
     words = " ".join(text.encode("utf-8", "replace").decode().split()).replace(";", ",")
     return words if len(words) <= LONGEST_WHY else words[: LONGEST_WHY - 3] + "..."

@@ -223,11 +223,11 @@ class Topic:
         return bool(known and self.kafka_id) and known != self.kafka_id
 
     def is_at(self, place: Place) -> bool:
-        """Whether the assignment names `place`."""
+        """Tell whether the assignment names `place`."""
         return self.source is not None and self.source.place == place
 
     def source_of(self, assignment: TopicAssignment) -> Source:
-        """The source that an assignment names; the known id stands if it comes from a coordinator without ids."""
+        """Return the source that an assignment names; the known id stands if a coordinator without ids wrote it."""
         source = Source(assignment.bootstrap_servers, assignment.group_id, assignment.topic_id)
         if self.source is not None and not source.topic_id and source.place == self.source.place:
             return self.source
@@ -295,7 +295,7 @@ class _Partition:
         return ready and (self.planned is not None or not (self.outstanding or self.pass_over))
 
     def due(self, offset: int) -> Due:
-        """`offset`, to be committed."""
+        """Return `offset`, to be committed."""
         return Due(offset, self.source.topic_id, self.claim_epoch, self.sought)
 
     def acknowledged(self, offset: int, now: float) -> None:
@@ -449,13 +449,13 @@ class Ownership:
     # -- from Spark ---------------------------------------------------------------------------------------
 
     def query_started(self) -> None:
-        """A new query begins, with an empty start offset, which Spark runs as its first batch if nothing is
+        """Begin a new query, with an empty start offset, which Spark runs as its first batch if nothing is
         planned."""
         self._given = {}
         self._reset_plan(running=True)
 
     def query_ended(self) -> None:
-        """The query is over: nothing is read and no plan is under way; what was processed stands."""
+        """Note that the query is over: nothing is read and no plan is under way; what was processed stands."""
         self._reset_plan(running=False)
         for partition in self.held.values():
             partition.offered = False
@@ -734,8 +734,8 @@ class Ownership:
         return True
 
     def keeps(self, tp: TopicPartition, claim_epoch: int) -> bool:
-        """Whether a partition is held under this claim epoch and was given to no other consumer, as far as is known;
-        one that is to be closed is not given away before that is done."""
+        """Tell whether a partition is held under this claim epoch and was given to no other consumer, as far as is
+        known; one that is to be closed is not given away before that is done."""
         partition, topic = self._claimed_as(tp, claim_epoch), self.topics.get(tp[0], Topic())
         return partition is not None and not partition.refused and tp[1] not in topic.elsewhere
 
@@ -912,18 +912,18 @@ class Ownership:
         partition.closing = True
 
     def _of(self, names: Collection[str] | None) -> dict[TopicPartition, _Partition]:
-        """What is held of these topics, or of all."""
+        """Return what is held of these topics, or of all."""
         return {tp: held for tp, held in self.held.items() if names is None or tp[0] in names}
 
     def _claimed_as(self, tp: TopicPartition, claim_epoch: int) -> _Partition | None:
-        """The partition if it is held under this claim epoch."""
+        """Return the partition if it is held under this claim epoch."""
         partition = self.held.get(tp)
         return partition if partition is not None and partition.claim_epoch == claim_epoch else None
 
     def _by_place(
         self, which: Callable[[TopicPartition, Topic, _Partition], _T | None]
     ) -> dict[Place, dict[TopicPartition, _T]]:
-        """What `which` finds of the partitions that are held, by where they are."""
+        """Return what `which` finds of the partitions that are held, by where they are."""
         found: dict[Place, dict[TopicPartition, _T]] = {}
         for tp, partition in self.held.items():
             value = which(tp, self.topics[tp[0]], partition)
@@ -960,8 +960,8 @@ class Ownership:
         return statuses
 
     def _stopped(self, tp: TopicPartition, partition: _Partition) -> bool:
-        """Whether its consumption is paused, and nothing of it is under way: no offer from before the pause is open,
-        and what was planned is processed and committed."""
+        """Tell whether its consumption is paused, and nothing of it is under way: no offer from before the pause is
+        open, and what was planned is processed and committed."""
         if partition.paused_after is None or partition.closing or partition.outstanding:
             return False
         none_open = self._answered == self._asked or self._asked > partition.paused_after

@@ -92,5 +92,5 @@ class Parking:
         return gone
 
     def readable(self, ready: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Those of `ready` that are not parked."""
+        """Return those of `ready` that are not parked."""
         return set(ready) - self._parked.keys()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def ranges(partitions: Iterable[int]) -> list[tuple[int, int]]:
-    """Partition numbers as (first, last), both included, ascending."""
+    """Return partition numbers as (first, last), both included, ascending."""
     found: list[tuple[int, int]] = []
     for partition in sorted(set(partitions)):
         if found and found[-1][1] == partition - 1:

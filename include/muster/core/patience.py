@@ -70,7 +70,7 @@ class Patience:
         return frozenset[str]().union(*(status.topics for status in self.replies.statuses.values()))
 
     def hold(self, consumer: str) -> float:
-        """For so long it keeps what it owns."""
+        """Return for how many seconds it keeps what it owns."""
         if consumer in self.membership.isolated:
             return 0.0
         if consumer in self.replies.statuses:
@@ -80,11 +80,11 @@ class Patience:
         return self.policy.rebalance_delay
 
     def counts(self, last: Return, now: float) -> bool:
-        """Whether a consumer's last return is so recent that absences before and after it count together."""
+        """Tell whether a consumer's last return is so recent that absences before and after it count together."""
         return now - last.at < self.policy.rebalance_delay
 
     def began(self, consumer: str, last: Return | None, now: float) -> float:
-        """When an absence that is first seen now counts as begun: earlier by the absences before the `last` return.
+        """Tell when an absence that is first seen now counts as begun: earlier by those before the `last` return.
 
         They shorten `rebalance_delay` and nothing else: not the wait for one that answers, is isolated or is doubted.
         """
@@ -94,12 +94,12 @@ class Patience:
         return now - min(last.absent, self.policy.rebalance_delay)
 
     def release(self, consumer: str) -> float:
-        """After so long what was taken from it counts as closed without its report."""
+        """Return after how many seconds what was taken from it counts as closed without its report."""
         answers = consumer in self.replies.statuses or consumer in self.replies.older
         return self.hold(consumer) + (self.policy.closing_timeout if answers else 0.0)
 
     def next_change(self, snapshots: Iterable[TopicSnapshot], now: float) -> float | None:
-        """When the first of these times ends after `now`, None if none runs; both in seconds since the epoch."""
+        """Tell when the first of these times ends after `now`, None if none runs; both in seconds since the epoch."""
         moments = [
             since + limit(consumer)
             for snapshot in snapshots

@@ -80,13 +80,13 @@ class Start:
 
 
 def format_stamp(cluster: str, topic_id: str, sought: str = "") -> str:
-    """The metadata of an offset that `cluster` commits of the topic with this id ('': unknown), after the seek with
-    the id `sought` ('': none)."""
+    """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown), after the seek
+    with the id `sought` ('': none)."""
     return f"{MARK}:{cluster}:{topic_id}" + (f":{sought}" if sought else "")
 
 
 def parse_stamp(metadata: str) -> Stamp | None:
-    """What metadata says, None if it is not ours."""
+    """Parse what metadata says, None if it is not ours."""
     mark, _, rest = metadata.partition(":")
     cluster, colon, rest = rest.partition(":")
     topic_id, _, sought = rest.partition(":")
@@ -94,7 +94,7 @@ def parse_stamp(metadata: str) -> Stamp | None:
 
 
 def last_sought(committed: Committed | None, topic_id: str) -> str:
-    """The id of the last seek that was carried out, by what is committed of a partition; '' if there was none."""
+    """Return the id of the last seek that was carried out, by what is committed of a partition; '' without one."""
     if committed is None or of_another_topic(committed.metadata, topic_id):
         return ""
     stamp = parse_stamp(committed.metadata)
@@ -102,25 +102,25 @@ def last_sought(committed: Committed | None, topic_id: str) -> str:
 
 
 def of_another_topic(metadata: str, topic_id: str) -> bool:
-    """Whether an offset with this metadata is of another topic than the one with `topic_id` ('': unknown)."""
+    """Tell whether an offset with this metadata is of another topic than the one with `topic_id` ('': unknown)."""
     stamp = parse_stamp(metadata)
     return stamp is not None and bool(stamp.topic_id and topic_id) and stamp.topic_id != topic_id
 
 
 def of_another_cluster(metadata: str, cluster: str) -> str | None:
-    """The cluster that has committed an offset with this metadata, None if it is `cluster` or not known."""
+    """Return the cluster that has committed an offset with this metadata, None if it is `cluster` or not known."""
     stamp = parse_stamp(metadata)
     return stamp.cluster if stamp is not None and stamp.cluster != cluster else None
 
 
 def by_others(committed: Committed, cluster: str) -> bool:
-    """Whether what is committed of a partition that this `cluster` has committed was set by another program."""
+    """Tell whether what is committed of a partition that this `cluster` has committed was set by another program."""
     stamp = parse_stamp(committed.metadata)
     return stamp is None or stamp.cluster != cluster
 
 
 def start(position: int | None, committed: Committed | None, topic_id: str, earliest: int) -> Start:
-    """Where to begin a partition that was not planned before.
+    """Choose where to begin a partition that was not planned before.
 
     `position` is where the last batch ended, None for a partition just added. The group's offset is the truth: it is
     only behind `position` while the last batch's commit is under way, and only ahead of it if another consumer has
@@ -137,15 +137,15 @@ def start(position: int | None, committed: Committed | None, topic_id: str, earl
 
 
 def sought(position: int | None, start: Start, offset: int, earliest: int, end: int) -> Start:
-    """Where a partition goes on that is sought to `offset`, as far as Kafka still has that. Without the seek it would
-    be `start`; `position` is as for `start()`."""
+    """Choose where a partition goes on that is sought to `offset`, as far as Kafka still has that. Without the seek
+    it would be `start`; `position` is as for `start()`."""
     at = min(max(offset, earliest), max(end, earliest))
     before = start.offset if position is None else position
     return Start(at, Jump(before, at, Why.SEEK) if at != before else None)
 
 
 def go_on(position: int, earliest: int) -> Start:
-    """Where a partition goes on whose records before `earliest` are deleted."""
+    """Choose where a partition goes on whose records before `earliest` are deleted."""
     if position >= earliest:
         return Start(position)
     return Start(earliest, Jump(position, earliest, Why.RETENTION))
@@ -154,7 +154,7 @@ def go_on(position: int, earliest: int) -> Start:
 def after_the_end(
     position: int, lowest_end: int, earliest: int, topic_id: str, kafka_id: str
 ) -> Start | None:
-    """Where a partition goes on that ends before the `position` it was read up to; None: nowhere for now.
+    """Choose where a partition goes on that ends before the `position` it was read up to; None: nowhere for now.
 
     `lowest_end` is the least of the ends that were seen since. `kafka_id` is the id under which Kafka has the topic
     now, `topic_id` the one that it was read under; each is '' if it is unknown. The same topic was truncated, and

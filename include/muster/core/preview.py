@@ -189,13 +189,13 @@ def preview(
 
 
 def _standing(snapshot: TopicSnapshot) -> Mapping[int, str]:
-    """Who reads what once the present rebalance is through, partitions that have vanished from Kafka included."""
+    """Tell who reads what once the present rebalance is through, also partitions that have vanished from Kafka."""
     owned = snapshot.assignment.owners.keys() if snapshot.assignment is not None else frozenset()
     return intended_owners(replace(snapshot, partitions=snapshot.partitions | owned))
 
 
 def _joined(what_if: WhatIf, membership: Membership, standing: Assignment) -> frozenset[str]:
-    """The consumers that are supposed to join; with nothing supposed, those that are live and have nothing yet."""
+    """Return the consumers that are supposed to join; with nothing supposed, live ones that have nothing yet."""
     if what_if != AS_IT_IS:
         return frozenset(what_if.joining.keys() - membership.live.keys())
     busy = {owner for owners in standing.values() for owner in owners.values()}

@@ -104,7 +104,7 @@ def explain(moves: Iterable[Difference], situation: Situation) -> list[PlannedMo
 
 
 def _plain(move: Difference, situation: Situation) -> _Why | None:
-    """The reason that the facts alone give, None if they do not."""
+    """Return the reason that the facts alone give, None if they do not."""
     snapshot = situation.snapshots.get(move.topic)
     if snapshot is None or move.partition not in snapshot.partitions:
         return Cause.VANISHED, "partition vanished from Kafka"

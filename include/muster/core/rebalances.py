@@ -57,7 +57,7 @@ Event = Rebalance | Quiet | CommandEntry | Unreadable
 
 
 def moment(event: Event) -> float:
-    """When it began, in seconds since the epoch."""
+    """Tell when it began, in seconds since the epoch."""
     return event.began if isinstance(event, Rebalance) else event.at
 
 
@@ -114,7 +114,7 @@ def _take(step: Step, entry: Transitions, under_way: dict[str, _UnderWay]) -> li
 
 
 def _after(known: _UnderWay, ended: float | None, now: float) -> Rebalance:
-    """The rebalance with the phase that ends, or lasts, `now`."""
+    """Return the rebalance with the phase that ends, or lasts, `now`."""
     phases = known.rebalance.phases
     if known.state is not State.STABLE:
         phases += (Phase(known.state, round(max(0.0, now - known.entered), 3)),)

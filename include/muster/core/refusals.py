@@ -54,7 +54,7 @@ class Refusals:
     _registered: float = -math.inf
 
     def note(self, key: TopicPartition, why: str, now: float, wanted: int) -> Refusal:
-        """A commit was refused; the assignment has to be read by the reading numbered `wanted`, or a later one."""
+        """Note that a commit was refused; reading `wanted`, or a later one, has to read the assignment."""
         before = self._refusals.get(key)
         times = before.times + 1 if before is not None and now - before.at < FORGET_AFTER else 1
         pause = min(LONGEST_PAUSE, self.first_pause * 2.0 ** min(times - 1, 16))
@@ -62,13 +62,13 @@ class Refusals:
         return self._refusals[key]
 
     def was_read(self, number: int, unread: Collection[str]) -> None:
-        """The reading numbered `number` has ended; of the topics `unread` it could not tell how they stand."""
+        """Note that the reading numbered `number` has ended; how the topics `unread` stand it could not tell."""
         for key, refusal in self._refusals.items():
             if refusal.wanted <= number and key[0] not in unread:
                 self._refusals[key] = replace(refusal, read=True)
 
     def registered(self, asked: float) -> None:
-        """Discovery has this incarnation registered, by a question that began at `asked`."""
+        """Note that discovery has this incarnation registered, by a question that began at `asked`."""
         self._registered = max(asked, self._registered)
 
     def take_ready(self, now: float) -> list[TopicPartition]:
@@ -79,7 +79,7 @@ class Refusals:
         return ready
 
     def wait_for_discovery(self, now: float) -> bool:
-        """Whether a partition could be taken up again if discovery still had this incarnation registered."""
+        """Tell whether a partition could be taken up again if discovery still had this incarnation registered."""
         return any(r.read and not r.over and now >= r.at + r.pause for r in self._refusals.values())
 
     @property

@@ -72,12 +72,12 @@ class StartingOffsets:
     offsets: Mapping[str, Mapping[int, Destination]] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int) -> Destination:
-        """Where a partition begins."""
+        """Choose where a partition begins."""
         of_topic = self.offsets.get(topic)
         return self.default if of_topic is None else of_topic.get(partition, Destination(To.EARLIEST))
 
     def at_first_record(self, topic: str) -> bool:
-        """Whether all partitions of a topic begin at their first record, as they do without any commit."""
+        """Tell whether all partitions of a topic begin at their first record, as they do without any commit."""
         return all(each.to is To.EARLIEST for each in self.offsets.get(topic, {0: self.default}).values())
 
 
@@ -121,7 +121,7 @@ def offset_for(destination: Destination, bounds: Bounds, where: str) -> int:
 
 
 def effect(bounds: Bounds, offset: int) -> str:
-    """What a seek to `offset` does, in words: how many records come again or are left out, by offsets."""
+    """Say what a seek to `offset` does: how many records come again or are left out, by offsets."""
     before = bounds.position
     if offset < before:
         return f"{before} -> {offset}, {before - offset} record(s) come again"

@@ -343,26 +343,26 @@ class _Inputs:
         )
 
     def gone(self, consumer: str) -> bool:
-        """Whether a consumer is away and not held for."""
+        """Tell whether a consumer is away and not held for."""
         return consumer not in self.live and consumer not in self.held_for
 
     def released(self, consumer: str) -> bool:
-        """Whether what was taken from a consumer counts as closed without its report."""
+        """Tell whether what was taken from a consumer counts as closed without its report."""
         since = self.away.get(consumer, self.now)
         return consumer not in self.live and self.now - since >= self.patience.release(consumer)
 
     def answers(self, consumer: str) -> list[ConsumerStatus]:
-        """What all incarnations of a consumer answered, the registered one first."""
+        """Return what all incarnations of a consumer answered, the registered one first."""
         newest = self.statuses.get(consumer)
         older = self.patience.replies.older.get(consumer, ())
         return [*older] if newest is None else [newest, *older]
 
     def knows_epoch(self, answer: ConsumerStatus | None) -> bool:
-        """Whether there is an answer, given in knowledge of the assignment node's epoch."""
+        """Tell whether there is an answer, given in knowledge of the assignment node's epoch."""
         return answer is not None and answer.has_seen(self.topic, self.before.epoch)
 
     def running(self, consumer: str) -> frozenset[int]:
-        """The partitions that a consumer reports as running, in knowledge of the epoch."""
+        """Return the partitions that a consumer reports as running, in knowledge of the epoch."""
         answer = self.statuses.get(consumer)
         if answer is None or not self.knows_epoch(answer):
             return frozenset()
@@ -372,7 +372,7 @@ class _Inputs:
         return self.running(consumer) >= {p for p, owner in self.before.owners.items() if owner == consumer}
 
     def reports_closed(self, consumer: str, partition: int) -> bool:
-        """Whether all incarnations of a consumer that answer have closed a partition; a live one has to answer."""
+        """Tell whether all answering incarnations of a consumer have closed a partition; a live one has to answer."""
         if consumer in self.live and consumer not in self.statuses:
             return False
         answers = self.answers(consumer)
@@ -381,17 +381,17 @@ class _Inputs:
         )
 
     def live_target(self, partition: int) -> str | None:
-        """The owner that the plan wants, if it is live."""
+        """Return the owner that the plan wants, if it is live."""
         target = self.targets.get(partition)
         return target if target in self.live else None
 
     def leaves_to_other(self, consumer: str, partition: int) -> bool:
-        """Whether a live consumer is about to leave, and the plan wants another one for a partition."""
+        """Tell whether a live consumer is about to leave, and the plan wants another one for a partition."""
         leaves = consumer in self.live and self.live[consumer].leaving
         return leaves and self.live_target(partition) not in {None, consumer}
 
     def why_gone(self, consumer: str) -> str:
-        """Why a consumer is away, for people."""
+        """Say why a consumer is away, for people."""
         membership = self.patience.membership
         if consumer not in membership.isolated:
             return f"consumer {consumer} left"
@@ -416,7 +416,7 @@ class _Draft:
         return _Draft(dict(self.owners), dict(self.to_start), dict(self.to_close))
 
     def holder(self, partition: int) -> str | None:
-        """The consumer that has a partition or is to have it next."""
+        """Return the consumer that is to start a partition, else its owner; None if there is neither."""
         return self.to_start.get(partition) or self.owners.get(partition)
 
     def take_away(self, partition: int) -> None:
@@ -496,7 +496,7 @@ def _reported(given: _Inputs, holders: Mapping[int, list[str]]) -> _Draft:
 
 
 def _keeps(given: _Inputs, consumer: str, partition: int) -> bool:
-    """Whether a consumer is live and holds a partition to read it."""
+    """Tell whether a consumer is live and holds a partition to read it."""
     if consumer not in given.live or consumer not in given.statuses:
         return False
     status = given.statuses[consumer].on(given.topic)
@@ -637,7 +637,7 @@ def _transition(given: _Inputs, draft: _Draft) -> Transition | None:
 
 
 def _seen_running(given: _Inputs, draft: _Draft, partition: int, consumer: str) -> bool:
-    """Whether a live consumer reports that it runs what it owned before this step, and owns after it."""
+    """Tell whether a live consumer reports that it runs what it owned before this step, and owns after it."""
     return (
         not draft.from_reports
         and consumer in given.live
@@ -690,14 +690,14 @@ def _returned(given: _Inputs, draft: _Draft) -> dict[str, Return]:
 
 
 def _since(old: TopicState | None, name: State, now: float) -> float:
-    """When the present rebalance, or the present quiet, began."""
+    """Tell when the present rebalance, or the present quiet, began."""
     if old is not None and (name is State.STABLE) == (old.state is State.STABLE):
         return old.since
     return now
 
 
 def _reason(old: TopicState | None, name: State, new: list[str]) -> str:
-    """The reasons of a rebalance so far, and the `new` ones; of a topic that stays Stable, why it last moved."""
+    """Join the reasons of a rebalance so far and the `new` ones; of a topic that stays Stable, why it last moved."""
     if old is None or old.state is State.STABLE:
         return "; ".join(new) if new or old is None or name is not State.STABLE else old.reason
     kept = [part for part in old.reason.split("; ") if part]

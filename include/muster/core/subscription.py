@@ -40,22 +40,22 @@ class Subscription:
         return min(found, key=lambda each: (each.pattern, each.subscribed, each.selector), default=None)
 
     def includes(self, topic: str) -> bool:
-        """Whether the cluster is to read `topic`."""
+        """Tell whether the cluster is to read `topic`."""
         override = self.override(topic)
         return self.by_settings(topic) if override is None else override.subscribed
 
     def by_settings(self, topic: str) -> bool:
-        """Whether the settings name `topic`, whatever the overrides."""
+        """Tell whether the settings name `topic`, whatever the overrides."""
         return topic in self.names or any(matches(pattern, topic) for pattern in self.patterns)
 
     def takes_up(self, topic: str) -> bool:
-        """Whether `topic` is to be taken up if it is not known yet."""
+        """Tell whether `topic` is to be taken up if it is not known yet."""
         override = self.override(topic)
         by_name = override is not None and not override.pattern
         return self.includes(topic) and (by_name or not self.doubt)
 
     def lets_go(self, topic: str) -> str:
-        """Why `topic` is to be closed if it is known, '' if it is not to be."""
+        """Say why `topic` is to be closed if it is known, '' if it is not to be."""
         override = self.override(topic)
         if override is not None:
             return "" if override.subscribed else str(override)
@@ -64,11 +64,11 @@ class Subscription:
         return "no longer subscribed by name or pattern"
 
     def leaving(self, topics: Iterable[str]) -> dict[str, str]:
-        """Those of the known `topics` that are to be closed, with the reason."""
+        """Return those of the known `topics` that are to be closed, with the reason."""
         return {topic: reason for topic in topics if (reason := self.lets_go(topic))}
 
     def named(self) -> frozenset[str]:
-        """The topics that are subscribed by their names, and not unsubscribed."""
+        """Return the topics that are subscribed by their names, and not unsubscribed."""
         by_hand = {each.selector for each in self.overrides if each.subscribed and not each.pattern}
         return frozenset(topic for topic in self.names | by_hand if self.includes(topic))
 
@@ -85,5 +85,5 @@ def check_pattern(pattern: str) -> str:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a pattern covers `topic`: its whole name, and never an internal topic."""
+    """Tell whether a pattern covers `topic`: its whole name, and never an internal topic."""
     return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None

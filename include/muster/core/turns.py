@@ -113,8 +113,8 @@ class Turns:
         return {tp: suspect for suspect in self._suspects for tp in suspect.until}
 
     def next(self, ready: Collection[TopicPartition], now: float) -> dict[TopicPartition, int | None]:
-        """Of the partitions `ready`, which have something to read: those whose turn it is, with how many records each
-        may give at most (None: without a limit)."""
+        """Choose of the partitions `ready`, which have something to read, those whose turn it is, with how many
+        records each may give at most (None: without a limit)."""
         candidates: dict[object, dict[TopicPartition, int | None]] = {}
         for tp in sorted(set(ready) - self.suspects.keys()):
             candidates.setdefault(self._handler_of(tp[0]), {})[tp] = None
@@ -170,14 +170,14 @@ class Turns:
             )
 
     def fails_alone(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
-        """Whether it is a single record, known to fail."""
+        """Tell whether it is a single record, known to fail."""
         known = self.suspects
         return len(ranges) == 1 and all(
             end - begin == 1 and tp in known and known[tp].failures > 0 for tp, (begin, end) in ranges.items()
         )
 
     def is_poison(self, tp: TopicPartition, max_attempts: int) -> bool:
-        """Whether the next record of a partition is poison, by the rule of this module."""
+        """Tell whether the next record of a partition is poison, by the rule of this module."""
         suspect = self.suspects.get(tp)
         if suspect is None or suspect.first is None or suspect.failures < max_attempts:
             return False
@@ -247,10 +247,10 @@ class Turns:
 
 
 def _kind(error: str) -> str:
-    """What an error begins with: `ValueError` of `ValueError: ...`."""
+    """Return what an error begins with: `ValueError` of `ValueError: ...`."""
     return error.partition(":")[0]
 
 
 def _pause(first: float, failures: int) -> float:
-    """Seconds to wait after one more than so many failures."""
+    """Return the seconds to wait after one more than so many failures."""
     return min(LONGEST_PAUSE, first * 2.0 ** min(failures, 16))

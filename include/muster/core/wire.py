@@ -113,43 +113,43 @@ def check_id(name: str, what: str = "consumer id") -> str:
 
 
 def _shown(name: str) -> str:
-    """A name that may be anything, as errors show it."""
+    """Show a name that may be anything, as errors do."""
     return repr(name if len(name) <= LONGEST_NAME_SHOWN else f"{name[:LONGEST_NAME_SHOWN]}...")
 
 
 @lru_cache(maxsize=64)
 def assignments_path(cluster: str) -> str:
-    """The parent of a cluster's assignment nodes."""
+    """Return the path of the parent of a cluster's assignment nodes."""
     return f"/consumers/{check_id(cluster, 'cluster name')}/assignments"
 
 
 def assignment_path(cluster: str, topic: str) -> str:
-    """The assignment node of a topic."""
+    """Return the path of the assignment node of a topic."""
     return f"{assignments_path(cluster)}/{check_topic(topic)}"
 
 
 def partition_path(cluster: str, topic: str, partition: int) -> str:
-    """The child that says that `partition` exists."""
+    """Return the path of the child that says that `partition` exists."""
     return f"{assignment_path(cluster, topic)}/{partition}"
 
 
 def states_path(cluster: str) -> str:
-    """The parent of a cluster's state nodes."""
+    """Return the path of the parent of a cluster's state nodes."""
     return f"/consumers/{check_id(cluster, 'cluster name')}/state"
 
 
 def state_path(cluster: str, topic: str) -> str:
-    """The state node of a topic."""
+    """Return the path of the state node of a topic."""
     return f"{states_path(cluster)}/{check_topic(topic)}"
 
 
 def racks_parent(cluster: str) -> str:
-    """The parent of a cluster's racks nodes."""
+    """Return the path of the parent of a cluster's racks nodes."""
     return f"/consumers/{check_id(cluster, 'cluster name')}/racks"
 
 
 def racks_path(cluster: str, topic: str) -> str:
-    """The racks node of a topic."""
+    """Return the path of the racks node of a topic."""
     return f"{racks_parent(cluster)}/{check_topic(topic)}"
 
 
@@ -275,7 +275,7 @@ class _Status(_Node):
 
 
 def _mistake(where: str, error: ValidationError, otherwise: str) -> WireError:
-    """What is wrong `where`: a version that is not understood here, or `otherwise`, with {} for the details."""
+    """Say what is wrong `where`: a version that is not understood here, or `otherwise`, with {} for the details."""
     for each in error.errors(include_url=False):
         if isinstance(cause := each.get("ctx", {}).get("error"), OtherVersionError):
             return WireError(f"{where}: {cause}")
@@ -290,12 +290,12 @@ def _explain(error: ValidationError) -> str:
 
 
 def to_seconds(moment: datetime) -> float:
-    """Seconds since the epoch; a moment without a time zone is in UTC."""
+    """Return seconds since the epoch; a moment without a time zone is in UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def to_iso(seconds: float) -> str:
-    """Seconds since the epoch as ISO 8601 in UTC."""
+    """Format seconds since the epoch as ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
@@ -388,7 +388,7 @@ def parse_state(data: bytes, path: str) -> TopicState:
 
 
 def _in_two_lists(lists: Mapping[str, list[int]]) -> tuple[int, str, str] | None:
-    """A partition that two consumers' lists hold, and these two."""
+    """Find a partition that two consumers' lists hold, and these two; None if there is none."""
     seen: dict[int, str] = {}
     for consumer, partitions in lists.items():
         for partition in partitions:
@@ -420,7 +420,7 @@ def format_state(state: TopicState) -> bytes:
 
 
 def _writable(reason: str) -> str:
-    """What of a reason can be read again: it holds text of people, which may be anything."""
+    """Return what of a reason can be read again: it holds text of people, which may be anything."""
     text = reason.encode("utf-8", "replace").decode()
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
 
@@ -490,7 +490,7 @@ MOST_LOSSES = 200
 
 
 def _details(node: _Status) -> ConsumerDetails:
-    """What the status says for people. Anything else counts as not said: it never spoils a status."""
+    """Read what the status says for people. Anything else counts as not said: it never spoils a status."""
     errors = node.errors if isinstance(node.errors, list) else []
     return ConsumerDetails(
         host=_text(node.host),
@@ -513,7 +513,7 @@ def _count(value: object) -> int | None:
 
 
 def _since_epoch(value: object) -> float | None:
-    """ISO 8601 as seconds since the epoch, None for anything else."""
+    """Read ISO 8601 as seconds since the epoch, None for anything else."""
     try:
         return to_seconds(datetime.fromisoformat(value)) if isinstance(value, str) else None
     except (ValueError, OverflowError):
@@ -521,7 +521,7 @@ def _since_epoch(value: object) -> float | None:
 
 
 def _loads(offsets: object) -> dict[int, PartitionLoad]:
-    """What `offsets` says of loads. Anything else counts as unknown: a measurement never spoils a status."""
+    """Read what `offsets` says of loads. Anything else counts as unknown: a measurement never spoils a status."""
     loads = {}
     for partition, entry in _offsets(offsets):
         load = PartitionLoad(_measure(entry.get("lag")), _measure(entry.get("rate")))
@@ -531,21 +531,21 @@ def _loads(offsets: object) -> dict[int, PartitionLoad]:
 
 
 def _seconds(offsets: object, key: str) -> dict[int, float]:
-    """The seconds that stand under `key`, of each partition that has some, as lenient as `_loads`."""
+    """Read the seconds that stand under `key`, of each partition that has some, as lenient as `_loads`."""
     return {
         partition: seconds for partition, entry in _offsets(offsets) if (seconds := _measure(entry.get(key)))
     }
 
 
 def _numbers(value: object) -> frozenset[int]:
-    """The partitions in a list; anything else is left out."""
+    """Read the partitions in a list; anything else is left out."""
     return (
         frozenset(n for n in value if type(n) is int and n >= 0) if isinstance(value, list) else frozenset()
     )
 
 
 def _failing(failing: object) -> dict[int, FailingRecord]:
-    """The record that holds each partition up, as lenient as `_loads`."""
+    """Read the record that holds each partition up, as lenient as `_loads`."""
     found = {}
     for partition, entry in _offsets(failing):
         if (offset := _count(entry.get("offset"))) is not None:
@@ -561,7 +561,7 @@ def _failing(failing: object) -> dict[int, FailingRecord]:
 
 
 def _losses(losses: object) -> dict[int, tuple[Loss, ...]]:
-    """What was lost of each partition, as lenient as `_loads`."""
+    """Read what was lost of each partition, as lenient as `_loads`."""
     found: dict[int, tuple[Loss, ...]] = {}
     for key, entries in losses.items() if isinstance(losses, dict) else ():
         if isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entries, list):
@@ -582,14 +582,14 @@ def _loss(entry: object) -> Loss | None:
 
 
 def _offsets(offsets: object) -> Iterator[tuple[int, dict[object, object]]]:
-    """The entries of a mapping that are about a partition."""
+    """Yield the entries of a mapping that are about a partition."""
     for key, entry in offsets.items() if isinstance(offsets, dict) else ():
         if isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entry, dict):
             yield int(key), entry
 
 
 def _measure(value: object) -> float | None:
-    """A number from 0, None for anything else."""
+    """Read a finite number from 0, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -56,7 +56,7 @@ class Answers:
         self.shared = StateCache(self.open_sources, self.clock, self.monotonic)
 
     def clusters(self, visitor: Visitor) -> ClustersAnswer:
-        """All that the visitor may read."""
+        """Show all that the visitor may read."""
         try:
             found = self.settings()
         except SettingsError as error:
@@ -85,7 +85,7 @@ class Answers:
         return summary(state, may_edit=may_edit, ttl=watched.ttl, mistake=error)
 
     def cluster(self, name: str, visitor: Visitor) -> ClusterAnswer:
-        """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
+        """Show one cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
         watched, state = self.state(name)
         mistake = self.settings().errors.get(name, "")
         return cluster_answer(
@@ -93,7 +93,7 @@ class Answers:
         )
 
     def state(self, name: str) -> tuple[Watched, ClusterState]:
-        """The newest state of a cluster. Raises as `cluster`."""
+        """Return the newest state of a cluster. Raises as `cluster`."""
         watched = self.shared.watched(self._cluster(name))
         state = watched.state()
         if state is None:
@@ -105,7 +105,7 @@ class Answers:
     def timeline(
         self, name: str, *, limit: int, before: int | None, topic: str | None, consumer: str | None
     ) -> TimelineAnswer:
-        """What happened. With ZooKeeper out of reach, nothing and why. Raises `UnknownError`."""
+        """Return what happened. With ZooKeeper out of reach, nothing and why. Raises `UnknownError`."""
         watched = self.shared.watched(self._cluster(name))
         found, health = Timeline([], None), SourceHealth(source="history", reachable=True)
         now = self.clock()
@@ -123,7 +123,7 @@ class Answers:
         return TimelineAnswer(entries=found.entries, next_before=found.next_before, freshness=fresh)
 
     def what_if(self, name: str, request: WhatIfRequest) -> WhatIfAnswer:
-        """A preview. Raises `UnknownError`, and what `plan_what_if` raises."""
+        """Preview a plan. Raises `UnknownError`, and what `plan_what_if` raises."""
         watched, state = self.state(name)
         return plan_what_if(state, watched.sources, request).answer
 

@@ -39,7 +39,7 @@ UNREADABLE = "Unreadable"
 
 
 def freshness(state: ClusterState, ttl: float) -> Freshness:
-    """How old the reading is; `ttl` in seconds."""
+    """Tell how old the reading is; `ttl` in seconds."""
     reading = state.reading
     sources = [
         _source("zookeeper", reading.zookeeper),
@@ -64,12 +64,12 @@ def _source(
 
 
 def coordinator_dag(cluster: str) -> str:
-    """The id of a cluster's coordinator DAG."""
+    """Return the id of a cluster's coordinator DAG."""
     return f"muster_coordinator__{cluster}"
 
 
 def commands_dag(cluster: str) -> str:
-    """The id of the DAG of a cluster's commands."""
+    """Return the id of the DAG of a cluster's commands."""
     return f"muster_commands__{cluster}"
 
 
@@ -78,7 +78,7 @@ def _said(entry: Override | None) -> Said | None:
 
 
 def summary(state: ClusterState, *, may_edit: bool, ttl: float, mistake: str = "") -> ClusterSummary:
-    """The cluster at a glance. `mistake` is in its settings, and it goes on with those it had before."""
+    """Show the cluster at a glance. `mistake` is in its settings, and it goes on with those it had before."""
     problems = [*_mistake(mistake), *state.problems]
     partition_states: Counter[str] = Counter()
     for cells in state.cells.values():
@@ -112,7 +112,7 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float, mistake: str = "
 
 
 def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> ClusterSummary:
-    """A cluster of which nothing could be read yet, or whose settings cannot be used (`error`)."""
+    """Show a cluster of which nothing could be read yet, or whose settings cannot be used (`error`)."""
     return ClusterSummary(
         name=name,
         health=Health.CRITICAL if error else Health.UNKNOWN,
@@ -130,7 +130,7 @@ def _mistake(text: str) -> list[Problem]:
 
 
 def cluster_answer(state: ClusterState, *, may_edit: bool, ttl: float, mistake: str = "") -> ClusterAnswer:
-    """The cluster's page, but for topics and consumers. `mistake` is as in `summary`."""
+    """Show the cluster's page, but for topics and consumers. `mistake` is as in `summary`."""
     settings = state.settings
     pins = pin_entries(state)
     waiting = [each for of_topic in state.waiting.values() for each in of_topic]
@@ -170,7 +170,7 @@ def _assignor(state: ClusterState) -> AssignorInForce:
 
 
 def waiting_entry(state: ClusterState, waiting: Waiting) -> WaitingEntry:
-    """A consumer that holds up a topic."""
+    """Show a consumer that holds up a topic."""
     of_topic = state.snapshots[waiting.topic].state
     return WaitingEntry(
         topic=waiting.topic,
@@ -184,7 +184,7 @@ def waiting_entry(state: ClusterState, waiting: Waiting) -> WaitingEntry:
 
 
 def pin_entries(state: ClusterState, topic: str | None = None) -> list[PinEntry]:
-    """The pins, one entry a topic, consumer and decision."""
+    """Return the pins, of all topics or of `topic`, one entry a topic, consumer and decision."""
     grouped: dict[tuple[str, str, str, float, str], list[Pin]] = {}
     for (of, _), pin in sorted(state.overrides.pins.items()):
         if topic in {None, of}:
@@ -202,7 +202,7 @@ def pin_entries(state: ClusterState, topic: str | None = None) -> list[PinEntry]
 
 
 def _obstacle(state: ClusterState, topic: str, consumer: str) -> str:
-    """Why a pin cannot be obeyed now."""
+    """Say why a pin cannot be obeyed now."""
     if state.membership is None:
         return ""
     if (consumer, topic) in state.overrides.exclusions:
@@ -218,7 +218,7 @@ def _obstacle(state: ClusterState, topic: str, consumer: str) -> str:
 
 
 def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
-    """Exclusions, by consumer and topic."""
+    """Return exclusions, by consumer and topic."""
     ordered = sorted(exclusions, key=lambda e: (e.consumer, e.topic))
     return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=Said.of(e)) for e in ordered]
 

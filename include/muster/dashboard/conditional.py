@@ -25,7 +25,7 @@ _TIMES: dict[str, Any] = {
 
 
 def conditional(request: Request, answer: BaseModel) -> Response:
-    """`answer` as JSON, or a 304 if the caller has it already."""
+    """Send `answer` as JSON, or a 304 if the caller has it already."""
     read_at = _read_at(answer)
     # Ages are in the headers: a client that asks again only wants the body when it differs.
     tag = f'"{hashlib.sha256(answer.model_dump_json(exclude=_TIMES).encode()).hexdigest()[:32]}"'
@@ -44,7 +44,7 @@ def conditional(request: Request, answer: BaseModel) -> Response:
 
 
 def _read_at(answer: BaseModel) -> float | None:
-    """When what is oldest in it was read."""
+    """Tell when what is oldest in it was read."""
     found: Freshness | None = getattr(answer, "freshness", None)
     if found is not None:
         return found.read_at

@@ -29,7 +29,7 @@ MOST_TOPICS = 1000
 
 
 def consumer_row(state: ClusterState, consumer: str, average: float | None) -> ConsumerRow:
-    """One consumer in the list; `average` is the partitions per weight of the live ones. Raises `KeyError`."""
+    """Show one consumer in the list; `average` is the partitions per weight of the live ones. Raises `KeyError`."""
     each, status = state.consumers[consumer], state.statuses.get(consumer)
     details = status.details if status is not None else ConsumerDetails()
     registration = state.registered.get(consumer)
@@ -73,7 +73,7 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
 
 
 def consumers_answer(state: ClusterState, sort: ConsumerSort, asked: Asked, ttl: float) -> ConsumersAnswer:
-    """A page of consumers; what is searched for may be in the id, the host or the zone."""
+    """Show a page of consumers; what is searched for may be in the id, the host or the zone."""
     key = _KEYS.get(sort, attrgetter(sort))
     rows, total = window(_rows(state), asked, key, lambda row: (row.consumer, row.host, row.zone or ""))
     return ConsumersAnswer(consumers=rows, total=total, offset=asked.offset, freshness=freshness(state, ttl))
@@ -81,7 +81,7 @@ def consumers_answer(state: ClusterState, sort: ConsumerSort, asked: Asked, ttl:
 
 @once_a_state
 def _rows(state: ClusterState) -> list[ConsumerRow]:
-    """All consumers."""
+    """Show all consumers."""
     average = _average(state)
     return [consumer_row(state, consumer, average) for consumer in state.consumers]
 
@@ -94,7 +94,7 @@ _KEYS: Mapping[str, Key[ConsumerRow]] = {
 
 
 def consumer_answer(state: ClusterState, consumer: str, ttl: float) -> ConsumerAnswer:
-    """One consumer with all that it has. Raises `KeyError` if there is no such consumer."""
+    """Show one consumer with all that it has. Raises `KeyError` if there is no such consumer."""
     status = state.statuses.get(consumer)
     details = status.details if status is not None else ConsumerDetails()
     there = state.live.get(consumer)
@@ -140,7 +140,7 @@ def _topics(state: ClusterState, consumer: str) -> list[ConsumerTopic]:
 
 
 def _average(state: ClusterState) -> float | None:
-    """Partitions per weight, over the live consumers; None without any."""
+    """Return the partitions per weight, over the live consumers; None without any."""
     live = [c for c in state.consumers.values() if c.condition is Condition.LIVE and c.weight]
     weight = sum(each.weight or 0.0 for each in live)
     return sum(each.partitions for each in live) / weight if weight else None

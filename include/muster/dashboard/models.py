@@ -75,7 +75,7 @@ class Said(_Answer):
 
     @classmethod
     def of(cls, entry: Override) -> Self:
-        """Who decided `entry`."""
+        """Tell who decided `entry`, when and why."""
         return cls(by=entry.by, at=entry.at or None, why=entry.why)
 
 

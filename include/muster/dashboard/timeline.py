@@ -33,7 +33,7 @@ class Timeline:
 def timeline(
     read: ReadHistory, *, limit: int, before: int | None, topic: str | None, consumer: str | None
 ) -> Timeline:
-    """At least `limit` entries if there are as many, of one topic or one consumer if that is asked for.
+    """Return at least `limit` entries if there are as many, of one topic or one consumer if that is asked for.
 
     A record is never torn apart, so there may be more: one has the steps of all topics that were written together.
     """
@@ -53,7 +53,7 @@ def timeline(
 
 
 def _entries(record: Record) -> Iterator[TimelineEntry]:
-    """What one record tells, its last step first."""
+    """Yield what one record tells, its last step first."""
     entry = record.entry
     name = f"{record.number:010d}"
     if entry.kind == "transitions":
@@ -95,7 +95,7 @@ def _step(name: str, at: float, by: str, step: Step) -> TimelineEntry:
 
 
 def grouped_moves(moves: Sequence[Move], most: int) -> list[MoveEntry]:
-    """Moves that go the same way for the same reason, together; `most` is the number of partitions to name."""
+    """Put moves together that go the same way for the same reason; `most` is the number of partitions to name."""
     groups: dict[tuple[str, str | None, str | None, str], list[int]] = {}
     for move in moves[:most]:
         groups.setdefault((move.topic, move.source, move.target, move.reason), []).append(move.partition)

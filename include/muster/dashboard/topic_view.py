@@ -26,7 +26,7 @@ _WORST_FIRST = [UNREADABLE, "Initial", "Closing", "Starting", "Stable"]
 
 
 def topic_row(state: ClusterState, topic: str) -> TopicRow:
-    """One topic in the list."""
+    """Show one topic in the list."""
     if topic in state.unreadable_topics:
         return TopicRow(topic=topic, state=UNREADABLE, error=state.unreadable_topics[topic])
     line, cells, node = state.topics[topic], state.cells[topic], state.snapshots[topic].state
@@ -48,7 +48,7 @@ def topic_row(state: ClusterState, topic: str) -> TopicRow:
 
 
 def topics_answer(state: ClusterState, sort: TopicSort, asked: Asked, ttl: float) -> TopicsAnswer:
-    """A page of topics."""
+    """Show a page of topics."""
     key: Key[TopicRow] = _worst_first if sort == "state" else attrgetter(sort)
     rows, total = window(_rows(state), asked, key, lambda row: (row.topic,))
     return TopicsAnswer(topics=rows, total=total, offset=asked.offset, freshness=freshness(state, ttl))
@@ -56,7 +56,7 @@ def topics_answer(state: ClusterState, sort: TopicSort, asked: Asked, ttl: float
 
 @once_a_state
 def _rows(state: ClusterState) -> list[TopicRow]:
-    """All topics."""
+    """Show all topics."""
     return [
         topic_row(state, topic) for topic in sorted(state.snapshots.keys() | state.unreadable_topics.keys())
     ]
@@ -67,7 +67,7 @@ def _worst_first(row: TopicRow) -> float:
 
 
 def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
-    """The matrix of one topic. Raises `KeyError` if there is no such topic."""
+    """Show the matrix of one topic. Raises `KeyError` if there is no such topic."""
     row, fresh = topic_row(state, topic), freshness(state, ttl)
     snapshot = state.snapshots.get(topic)
     if snapshot is None:

@@ -96,7 +96,7 @@ def plan_what_if(state: ClusterState, sources: Sources, request: WhatIfRequest) 
 
 
 def _in_full(state: ClusterState, request: WhatIfRequest) -> WhatIfRequest:
-    """The request with the name of the assignor in force, and its options, where only options are supposed."""
+    """Give the request the name of the assignor in force, and its options, where only options are supposed."""
     supposed = request.assignor
     if supposed is None or supposed.name:
         return request
@@ -162,7 +162,7 @@ def apply_plan(target: Target, asked: ApplyBody, planned: Planned, actor: Actor)
 
 
 def _pins(found: Preview) -> dict[tuple[str, str], set[int]]:
-    """The pins that bring the plan about: partitions by topic and consumer."""
+    """Return the pins that bring the plan about: partitions by topic and consumer."""
     pins: dict[tuple[str, str], set[int]] = {}
     for move in found.moves:
         if move.target is not None:
@@ -179,7 +179,7 @@ def _as_pins(request: WhatIfRequest, planning: Planning, found: Preview) -> Appl
 
 
 def _held_by_pins(planning: Planning, found: Preview) -> bool:
-    """Whether the assignor in force, with what moves pinned, would plan just what was previewed."""
+    """Tell whether the assignor in force, with what moves pinned, would plan just what was previewed."""
     context, _ = planning.context(planning.own)
     pins = {topic: dict(owners) for topic, owners in context.pins.items()}
     for move in found.moves:
@@ -191,7 +191,7 @@ def _held_by_pins(planning: Planning, found: Preview) -> bool:
 
 
 def _could_be_pins(request: WhatIfRequest, found: Preview, live: Collection[str]) -> str:
-    """Why the moves cannot be pinned at all, '' if they can."""
+    """Say why the moves cannot be pinned at all, '' if they can."""
     targets = [move.target for move in found.moves if move.target is not None]
     strangers = sorted(set(targets) - set(live))
     if not targets:
@@ -229,7 +229,7 @@ def _joining(consumer: JoiningConsumer) -> Joining:
 
 
 def _more(count: int, taken: Collection[str]) -> list[Joining]:
-    """So many new consumers, under names that are not taken."""
+    """Make so many new consumers, under names that are not taken."""
     found: list[Joining] = []
     number = 0
     while len(found) < count:
@@ -240,7 +240,7 @@ def _more(count: int, taken: Collection[str]) -> list[Joining]:
 
 
 def _name(found: Preview) -> str:
-    """The same for the same moves under the same assignor."""
+    """Return a name that is the same for the same moves under the same assignor."""
     moves = [[m.topic, m.partition, m.source, m.target] for m in found.moves]
     return hashlib.sha256(json.dumps([found.assignor, moves]).encode()).hexdigest()[:16]
 
@@ -257,7 +257,7 @@ def _balance(balance: Balance) -> BalanceEntry:
 
 
 def _answered(state: ClusterState) -> StatusPoller:
-    """The consumers' answers, as they were read."""
+    """Return a poller that gives the consumers' answers as they were read."""
 
     def poll(
         consumers: Iterable[Consumer],

@@ -47,7 +47,7 @@ class Asked:
 def window(
     rows: Iterable[R], asked: Asked, key: Key[R], texts: Callable[[R], Iterable[str]]
 ) -> tuple[list[R], int]:
-    """The rows that were asked for, sorted by `key`, and how many there are before they are cut.
+    """Return the rows that were asked for, sorted by `key`, and how many there are before they are cut.
 
     `texts` are those of a row that `search` may be in. What has no key comes last, in either order.
     """

@@ -18,7 +18,7 @@ TIMEOUT = 60.0
 
 
 def check_pools(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
-    """Whether each pool that the cluster's tasks are to run in is there."""
+    """Check whether each pool that the cluster's tasks are to run in is there."""
     tasks = (cluster.airflow.coordinator, cluster.airflow.consumers)
     for pool in sorted({each.pool for each in tasks if each.pool}):
         if not airflow_is_set_up():
@@ -41,7 +41,7 @@ def check_pools(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
 
 
 def _problem(pool: str) -> str:
-    """What Airflow says if the pool cannot be shown, its last line; '' if it is there."""
+    """Return what Airflow says if the pool cannot be shown, its last line; '' if it is there."""
     command = [sys.executable, "-m", "airflow", "pools", "get", pool, "--output", "json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)  # noqa: S603

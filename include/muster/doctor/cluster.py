@@ -19,7 +19,7 @@ from muster.settings.assignor_choice import load_chosen
 
 
 def check_deployment(part: Part, state: ClusterState, this: Deployment | None) -> Check:
-    """Whether another deployment coordinates the cluster with the same keys in Consul."""
+    """Check whether another deployment coordinates the cluster with the same keys in Consul."""
     noted = state.overrides.deployment
     if state.consul is None or this is None:
         return part.skipped("deployment", "Consul cannot say it, or there is no connection to ZooKeeper")
@@ -32,8 +32,8 @@ def check_deployment(part: Part, state: ClusterState, this: Deployment | None) -
 
 
 def check_decisions(part: Part, state: ClusterState) -> Iterator[Check]:
-    """Whether coordination is paused, whether a chosen assignor can be loaded here, and whether all that
-    was decided can be read."""
+    """Check whether coordination is paused, whether a chosen assignor can be loaded here, and whether all that was
+    decided can be read."""
     if state.consul is None:  # the checks of Consul say what is wrong
         yield from (
             part.skipped(name, "Consul cannot say what was decided")
@@ -70,7 +70,7 @@ def check_decisions(part: Part, state: ClusterState) -> Iterator[Check]:
 
 
 def check_consumers(part: Part, state: ClusterState) -> Iterator[Check]:
-    """Whether every live consumer answers, and with what."""
+    """Check whether every live consumer answers, and with what."""
     names = ("addresses", "status pages", "incarnations", "versions")
     if state.membership is None:  # the checks of Consul say what is wrong
         yield from (part.skipped(name, "Consul cannot say who is there") for name in ("live", *names))
@@ -128,14 +128,14 @@ def check_consumers(part: Part, state: ClusterState) -> Iterator[Check]:
 
 
 def _versions(meta: Mapping[str, str]) -> str:
-    """What runs there, by a registration. Version 1 of the protocol was the one that did not name itself."""
+    """Say what runs there, by a registration. Version 1 of the protocol was the one that did not name itself."""
     if not (version := meta.get("version")):
         return "a version that it does not name"
     return f"muster {version} with version {meta.get('protocol', '1')} of the protocol"
 
 
 def check_addresses(part: Part, registered: Sequence[Registration]) -> Check:
-    """Whether other machines can reach the status pages, as far as addresses tell."""
+    """Check whether other machines can reach the status pages, as far as addresses tell."""
     local = [
         f"{each.id}: {each.address}, with an agent at {each.node_address}"
         for each in registered

@@ -48,7 +48,7 @@ def check_consul(
     needed: tuple[str, ...],
     overrides: tuple[str, ...],
 ) -> Iterator[Check]:
-    """Every check of Consul. Each call takes at most the connection's `timeout` seconds.
+    """Make every check of Consul. Each call takes at most the connection's `timeout` seconds.
 
     `needed` are the kinds of key that must be writable, `overrides` those whose refusal is but a warning.
     """
@@ -71,7 +71,7 @@ def check_consul(
 
 
 def consul_answers(part: Part, settings: ConsulSettings) -> list[Check]:
-    """Whether the agent answers and its servers have a leader; if so, whether the token is valid."""
+    """Check whether the agent answers and its servers have a leader; if so, whether the token is valid."""
     api = ConsulApi(settings)
     try:
         leader, _ = _leader(part, api)
@@ -81,7 +81,7 @@ def consul_answers(part: Part, settings: ConsulSettings) -> list[Check]:
 
 
 def _leader(part: Part, api: ConsulApi) -> tuple[Check, Check]:
-    """Whether the servers have a leader, and how far the clocks are apart. Raises `ConsulError`."""
+    """Check whether the servers have a leader, and how far the clocks are apart. Raises `ConsulError`."""
     settings, what = api.settings, "GET /v1/status/leader"
     began = time.time()
     response = api.status.leader()
@@ -105,7 +105,7 @@ def _or_refused(part: Part, name: str, check: Callable[[], Check]) -> Check:
 
 
 def _version(api: ConsulApi) -> str:
-    """`/v1/agent/self` needs agent:read, which Muster otherwise does not."""
+    """Read the agent's version: `/v1/agent/self` needs agent:read, which Muster otherwise does not."""
     try:
         return str(api.agent.self().json()["Config"]["Version"])
     except (ConsulError, ValueError, KeyError, TypeError):
@@ -188,7 +188,7 @@ def _clock(part: Part, date: str, began: float, ended: float) -> Check:
 
 
 def apart(server: float, began: float, ended: float) -> float:
-    """Seconds that a server's clock is ahead at least, negative if it is behind, 0 if it may agree.
+    """Return the seconds that a server's clock is ahead at least, negative if it is behind, 0 if it may agree.
 
     `server` is its time cut to whole seconds, read at some moment between `began` and `ended` of our own.
     """

@@ -47,7 +47,7 @@ def examine(cluster: ClusterSettings, connections: Connections, timeout: float) 
 
 
 def check_pruning(retention: RetentionSettings, connections: Connections) -> list[Check]:
-    """Whether the connection is right through which the DAG muster_pruning deletes runs; a warning without one."""
+    """Check the connection through which the DAG muster_pruning deletes runs; a warning without one."""
     checks: list[Check] = []
     without = "the DAG muster_pruning deletes no runs without it"
     _find(checks, "retention.airflow", retention.airflow, connections.airflow_api, without)
@@ -130,7 +130,7 @@ def _state_checks(
     asks_consul: bool,
     asks_consumers: bool,
 ) -> Iterator[Check]:
-    """What people decided, and the consumers, as far as the connections can be used."""
+    """Check what people decided, and the consumers, as far as the connections can be used."""
     decisions, consumers = Part("decisions"), Part("consumers")
     if not asks_consul:
         yield from (*_skipped(decisions), *_skipped(consumers))
@@ -144,7 +144,7 @@ def _state_checks(
 
 
 def _made(part: Part, job: _Job) -> list[Check]:
-    """The checks that `job` makes. A fault of ours in one part must not hide what the others found."""
+    """Make the checks of `job`. A fault of ours in one part must not hide what the others found."""
     made: list[Check] = []
     try:
         made.extend(job())

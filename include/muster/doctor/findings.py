@@ -38,29 +38,29 @@ class Part:
     name: str
 
     def ok(self, name: str, found: str) -> Check:
-        """All is well."""
+        """Report that all is well."""
         return Check(self.name, name, CheckOutcome.OK, found)
 
     def warning(self, name: str, found: str, step: str, details: Iterable[str] = ()) -> Check:
-        """It works, or may; a person should look."""
+        """Report that it works, or may; a person should look."""
         return Check(self.name, name, CheckOutcome.WARNING, found, step, tuple(details))
 
     def failed(self, name: str, found: str, step: str, details: Iterable[str] = ()) -> Check:
-        """It does not work."""
+        """Report that it does not work."""
         return Check(self.name, name, CheckOutcome.FAILED, found, step, tuple(details))
 
     def skipped(self, name: str, found: str) -> Check:
-        """It could not be tried, because something before it failed."""
+        """Report that it could not be tried, because something before it failed."""
         return Check(self.name, name, CheckOutcome.SKIPPED, found)
 
     def refused(self, name: str, error: Exception) -> Check:
-        """What an error of Muster's own says, which is 'problem; next step'."""
+        """Report what an error of Muster's own says, which is 'problem; next step'."""
         found, step = explained(error)
         return self.failed(name, found, step)
 
 
 def explained(error: Exception) -> tuple[str, str]:
-    """An error's message taken apart into the problem and the next step."""
+    """Take an error's message apart into the problem and the next step."""
     problem, separator, step = str(error).partition("; ")
     if step.startswith("last heard: "):
         heard, _, step = step.partition("; ")
@@ -69,19 +69,19 @@ def explained(error: Exception) -> tuple[str, str]:
 
 
 def named(items: Iterable[str]) -> str:
-    """The first few items, and how many more there are."""
+    """Name the first few items, and how many more there are."""
     there = list(items)
     more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
     return "; ".join(there[:NAMED]) + more
 
 
 def failed(checks: Iterable[Check]) -> bool:
-    """Whether one of them failed."""
+    """Tell whether one of them failed."""
     return any(check.outcome is CheckOutcome.FAILED for check in checks)
 
 
 def counts(checks: Iterable[Check]) -> dict[str, int]:
-    """How many checks ended how, every outcome named."""
+    """Count how many checks ended how, every outcome named."""
     found = {str(outcome): 0 for outcome in CheckOutcome}
     for check in checks:
         found[check.outcome] += 1

@@ -31,7 +31,7 @@ GROUP = ("group", "members")
 def check_kafka(
     part: Part, settings: KafkaSettings, cluster: ClusterSettings, names: tuple[str, ...]
 ) -> Iterator[Check]:
-    """The checks of `BROKERS`, `GROUP` or both. Each takes at most `operation_timeout` seconds and a grace."""
+    """Make the checks of `BROKERS`, `GROUP` or both. Each takes at most `operation_timeout` seconds and a grace."""
     try:
         lister = TopicLister(settings)
         try:

@@ -18,7 +18,7 @@ EXTRAS = {"airflow": "apache-airflow", "spark": "pyspark", "delta": "deltalake"}
 
 
 def check_packages(part: Part) -> Iterator[Check]:
-    """One check for each runtime, and one for what the package and each extra requires."""
+    """Make one check for each runtime, and one for what the package and each extra requires."""
     yield part.ok("muster", muster.__version__)
     yield check_version(part, "Python", platform.python_version(), "Python")
     for name, package in RUNTIMES.items():
@@ -48,7 +48,7 @@ def _requirements(part: Part, name: str, declared: list[str]) -> Check:
 
 
 def _problem(requirement: str) -> str:
-    """Why `name[extra]>=1.2; marker` is not met, '' if it is. Only least versions are compared."""
+    """Say why `name[extra]>=1.2; marker` is not met, '' if it is. Only least versions are compared."""
     found = re.match(r"([A-Za-z0-9._-]+)", requirement)
     least = re.search(r">=([\d.]+)", requirement.partition(";")[0])
     if found is None:

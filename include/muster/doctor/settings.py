@@ -16,7 +16,7 @@ IMPORT_TIMEOUT = 20.0
 
 
 def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
-    """The assignors with their options, and whether notifiers and handler are here."""
+    """Check the assignors with their options, and whether notifiers and handlers are here."""
     for name, settings in (("assignor", cluster.assignor), ("shadow_assignor", cluster.shadow_assignor)):
         if settings is None:
             continue
@@ -48,7 +48,7 @@ def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
 
 
 def _import_problem(path: str) -> str:
-    """Why it is not here, '' if it is. It is not called: what it would do is the user's business."""
+    """Say why it is not here, '' if it is. It is not called: what it would do is the user's business."""
     module_name, _, name = path.rpartition(".")
     outcome: list[str] = []
 

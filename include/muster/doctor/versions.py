@@ -19,7 +19,7 @@ class Tested:
     """What is tested with them."""
 
     def __str__(self) -> str:
-        """As people write it."""
+        """Write it as people do."""
         return self.oldest if self.oldest == self.newest else f"{self.oldest} to {self.newest}"
 
 
@@ -40,7 +40,7 @@ TESTED: Mapping[str, Tested] = {
 
 
 def check_version(part: Part, of: str, found: str, name: str = "version") -> Check:
-    """Whether the version `found` is one that is tested; a warning where it is not."""
+    """Check whether the version `found` is one that is tested; a warning where it is not."""
     tested, there = TESTED[of], numbers(found)
     if not there:
         return part.ok(name, f"{of}: the version is {found}; {tested} is tested")
@@ -53,6 +53,6 @@ def check_version(part: Part, of: str, found: str, name: str = "version") -> Che
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: '4.2.0rc1' is (4, 2, 0)."""
+    """Read the numbers that a version begins with: '4.2.0rc1' is (4, 2, 0)."""
     found = re.match(r"\d+(\.\d+)*", text)
     return tuple(map(int, found[0].split("."))) if found else ()

@@ -26,7 +26,7 @@ _AT_ONCE = 200
 
 
 def check_zookeeper(part: Part, settings: ZooKeeperSettings, cluster: str, writes: bool) -> Iterator[Check]:
-    """Every check of ZooKeeper; those of writing only with `writes`. Each takes at most `operation_timeout` s."""
+    """Make every check of ZooKeeper; those of writing only with `writes`. Each takes up to `operation_timeout` s."""
     names = ["version", "read", "topics", *(["create", "write topics"] if writes else [])]
     try:
         session = Session(settings)
@@ -62,7 +62,7 @@ def check_zookeeper(part: Part, settings: ZooKeeperSettings, cluster: str, write
 
 
 def zookeeper_answers(part: Part, settings: ZooKeeperSettings) -> Check:
-    """Whether a server answers and accepts the user. It takes at most `operation_timeout` s for each call."""
+    """Check whether a server answers and accepts the user. It takes at most `operation_timeout` s for each call."""
     try:
         session = Session(settings)
     except ZooKeeperError as error:
@@ -166,7 +166,7 @@ def _may_write(
 
 
 def _missing(session: Session, path: str) -> list[str]:
-    """Those of `path` and its parents that are not there, the topmost first."""
+    """Return those of `path` and its parents that are not there, the topmost first."""
     steps = path.strip("/").split("/")
     paths = ["/" + "/".join(steps[:count]) for count in range(1, len(steps) + 1)]
     return [

@@ -87,7 +87,7 @@ class ConsulCluster:
 
     @classmethod
     def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> ConsulCluster:
-        """A cluster in the settings."""
+        """Name a cluster in the settings."""
         return cls(settings, cluster.name, cluster.consul_service, prefix=cluster.consul_prefix)
 
 
@@ -108,7 +108,7 @@ class ConsulCatalog:
         self._pause = pause
 
     def members(self) -> Members:
-        """Who is registered, live and isolated, or why that is unknown. See the module on empty lists."""
+        """Return who is registered, live and isolated, or why that is unknown. See the module on empty lists."""
         isolated = {consumer: entry.said() for consumer, entry in self._overrides.isolated().items()}
         answer, registered = self._health()
         if not registered and not answer.doubt:
@@ -180,11 +180,11 @@ class ConsulCatalog:
         return self._api.deregister(check_id(consumer))
 
     def own_registration(self, consumer: str) -> Registration | None:
-        """The registration that the local agent holds under this id, None if it holds none."""
+        """Return the registration that the local agent holds under this id, None if it holds none."""
         return read_registration(self._api, check_id(consumer))
 
     def registered_as(self, consumer: str) -> Registration | None:
-        """What Consul's servers know under this id, None if nothing: its newest process, with the others as `older`.
+        """Return what Consul's servers know under this id, None if nothing: its newest process, the rest as `older`.
 
         Raises `ConsulError` also if the answer is not to be trusted.
         """
@@ -199,7 +199,7 @@ class ConsulCatalog:
         return registered.get(consumer)
 
     def knows(self, consumer: str, incarnation: str) -> bool:
-        """Whether Consul's servers have heard of this process's registration; False if that is unknown."""
+        """Tell whether Consul's servers have heard of this process's registration; False if that is unknown."""
         answer, registered = self._health(_only(consumer))
         found = registered.get(consumer)
         if found is None or answer.doubt:
@@ -207,7 +207,7 @@ class ConsulCatalog:
         return incarnation in {each.incarnation for each in (found, *found.older)}
 
     def others_stay(self, consumer: str) -> bool:
-        """Whether another consumer is live, and neither drained nor about to leave; False if that is unknown."""
+        """Tell whether another consumer is live, and neither drained nor about to leave; False if that is unknown."""
         only = f"Service.ID != {json.dumps(check_id(consumer))} and {LEAVING} not in Service.Meta"
         answer, registered = self._health(only)
         if answer.doubt:
@@ -219,7 +219,7 @@ class ConsulCatalog:
         return any(other.id != consumer and not other.leaving for other in live.values())
 
     def own(self, consumer: str) -> Own:
-        """What concerns this consumer alone: its registration with the local agent, and its keys."""
+        """Read what concerns this consumer alone: its registration with the local agent, and its keys."""
         return Own(
             consumer,
             self.own_registration(consumer),

@@ -56,7 +56,7 @@ class ConsulAnswer:
 
 
 def address(settings: ConsulSettings) -> str:
-    """The agent's base URL."""
+    """Return the agent's base URL."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"{settings.scheme}://{host}:{settings.port}"
 
@@ -87,7 +87,7 @@ def read_answer(
 
 
 def agent_health_path(service_id: str) -> str:
-    """Where the local agent says how one of its services fares."""
+    """Return where the local agent says how one of its services fares."""
     return f"/v1/agent/health/service/id/{service_id}"
 
 
@@ -121,7 +121,7 @@ def check_status(settings: ConsulSettings, what: str, status: int, text: str) ->
 
 
 def not_understood(settings: ConsulSettings, what: str, text: object) -> ConsulError:
-    """The error for an answer that is not what Consul would say."""
+    """Make the error for an answer that is not what Consul would say."""
     return ConsulError(
         f"Consul at {address(settings)}: {what}: the answer is not understood ({str(text)[:120]!r}); "
         "check that a Consul agent listens there"
@@ -129,7 +129,7 @@ def not_understood(settings: ConsulSettings, what: str, text: object) -> ConsulE
 
 
 def unreachable(settings: ConsulSettings, what: str, error: Exception) -> ConsulError:
-    """The error for an agent that does not answer."""
+    """Make the error for an agent that does not answer."""
     problem = f"cannot be reached ({str(error)[:200] or type(error).__name__})"
     step = "check that the agent runs, and the connection's host, port and TLS settings"
     if isinstance(error, httpx.TimeoutException):
@@ -143,7 +143,7 @@ def unreachable(settings: ConsulSettings, what: str, error: Exception) -> Consul
 
 
 def client_options(settings: ConsulSettings) -> dict[str, Any]:
-    """What an httpx client is made with. Raises `ConsulError` for an address or certificates that are malformed.
+    """Return what an httpx client is made with. Raises `ConsulError` for a malformed address or certificates.
 
     Neither a proxy for the outside world nor a .netrc counts. Namespace and partition go with every call.
     """
@@ -272,7 +272,7 @@ class ConsulApi:
             self._readable.add(path)
 
     def hides(self) -> bool:
-        """Whether answers may leave things out without saying so: Consul has ACLs, and we have no token."""
+        """Tell whether answers may leave things out without saying so: Consul has ACLs, and we have no token."""
         if self.settings.token is not None:
             return False
         response = self.send("GET", "/v1/acl/token/self")
@@ -308,7 +308,7 @@ class ConsulApi:
         return bool(self.agent.service.deregister(service_id))
 
     def advertised_address(self) -> str:
-        """The address under which the agent is known to the others. Needs `agent:read`."""
+        """Return the address under which the agent is known to the others. Needs `agent:read`."""
         response, what = self.agent.self(), "GET /v1/agent/self"
         check_status(self.settings, what, response.status_code, response.text)
         try:
@@ -317,7 +317,7 @@ class ConsulApi:
             raise not_understood(self.settings, what, "no Member.Addr") from error
 
     def agent_health(self, service_id: str) -> Any:
-        """What the local agent knows of one of its services, None if it does not know it."""
+        """Return what the local agent knows of one of its services, None if it does not know it."""
         path = agent_health_path(service_id)
         response = self.send("GET", path)
         return read_agent_health(self.settings, f"GET {path}", response.status_code, response.text)

@@ -63,11 +63,11 @@ class JobMailbox:
         self._keys.write(of_consumer(STOP, consumer), text(by, why, moment, {"incarnation": incarnation}))
 
     def stop_request(self, consumer: str) -> StopRequest | None:
-        """What this consumer was asked, None if nothing. Raises `UnreadableKeyError` for a malformed key."""
+        """Return what this consumer was asked, None if nothing. Raises `UnreadableKeyError` for a malformed key."""
         return self.read_stop(consumer, self._keys.read(of_consumer(STOP, consumer)))
 
     def read_stop(self, consumer: str, key: Key | None) -> StopRequest | None:
-        """The same, of a key that was read already."""
+        """Return the same, of a key that was read already."""
         request = None if key is None else _stop_request(consumer, key)
         if key is not None and request is None:
             problem = (
@@ -77,7 +77,7 @@ class JobMailbox:
         return request
 
     def stop_requests(self) -> dict[str, StopRequest]:
-        """What each consumer was asked; keys that hold something else are left out."""
+        """Return what each consumer was asked; keys that hold something else are left out."""
         requests = [_stop_request(consumer, key) for consumer, key in self._keys.below(f"{STOP}/").items()]
         return {request.consumer: request for request in requests if request is not None}
 
@@ -126,12 +126,12 @@ class JobMailbox:
         return self._keys.change(of_consumer(SUBMITTED, consumer), json.dumps(dict(note)), key)
 
     def submission(self, consumer: str) -> dict[str, Any] | None:
-        """What was noted of the last submission, None if nothing (or nothing that can be read)."""
+        """Return what was noted of the last submission, None if nothing (or nothing that can be read)."""
         key = self._keys.read(of_consumer(SUBMITTED, consumer))
         return None if key is None else read_object(key.value) or None
 
     def submissions(self) -> dict[str, dict[str, Any]]:
-        """What was noted of the last submission of each consumer; what cannot be read is left out."""
+        """Return what was noted of the last submission of each consumer; what cannot be read is left out."""
         found = {c: read_object(key.value) for c, key in self._keys.below(f"{SUBMITTED}/").items()}
         return {consumer: note for consumer, note in found.items() if note}
 
@@ -141,7 +141,7 @@ class JobMailbox:
 
 
 def read_generation(key: Key | None) -> Generation:
-    """What a key says; what is no number from 1 counts as none, because the next process corrects it."""
+    """Read what a key says; what is no number from 1 counts as none, because the next process corrects it."""
     value = {} if key is None else read_object(key.value) or {}
     number, incarnation = value.get("generation"), value.get("incarnation")
     if type(number) is not int or not 0 < number < MOST_GENERATIONS:

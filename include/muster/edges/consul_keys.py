@@ -33,12 +33,12 @@ class Key:
 
 
 def key_prefix(cluster: str, prefix: str = PREFIX) -> str:
-    """What the keys of `cluster` begin with."""
+    """Return what the keys of `cluster` begin with."""
     return f"{prefix}/{check_id(cluster, 'cluster name')}/"
 
 
 def of_consumer(kind: str, consumer: str) -> str:
-    """What follows the prefix in the name of a consumer's key."""
+    """Return what follows the prefix in the name of a consumer's key."""
     return f"{kind}/{check_id(consumer)}"
 
 
@@ -90,12 +90,12 @@ class Keys:
         return self.api.delete_key(self.prefix + rest, cas=before.modified)
 
     def error(self, problem: str) -> ConsulError:
-        """The error that says `problem` of this Consul."""
+        """Make the error that says `problem` of this Consul."""
         return ConsulError(f"Consul at {address(self.api.settings)}: {problem}")
 
 
 def parse_keys(settings: ConsulSettings, path: str, data: Any) -> list[Key]:
-    """The keys in an answer of `/v1/kv/[PATH]`. Raises `ConsulError` if it is none."""
+    """Parse the keys in an answer of `/v1/kv/[PATH]`. Raises `ConsulError` if it is none."""
     try:
         return [
             Key(_text(entry["Key"]), base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
@@ -106,7 +106,7 @@ def parse_keys(settings: ConsulSettings, path: str, data: Any) -> list[Key]:
 
 
 def parse_key(settings: ConsulSettings, path: str, data: Any) -> Key | None:
-    """The same for an answer about one key; None if it is not there."""
+    """Parse an answer about one key in the same way; None if it is not there."""
     return next(iter(parse_keys(settings, path, data)), None)
 
 
@@ -117,7 +117,7 @@ def _text(value: object) -> str:
 
 
 def read_object(value: bytes) -> dict[str, Any] | None:
-    """The JSON object in `value`, None if it holds none."""
+    """Read the JSON object in `value`, None if it holds none."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
@@ -126,7 +126,7 @@ def read_object(value: bytes) -> dict[str, Any] | None:
 
 
 def said(value: Mapping[str, object]) -> dict[str, Any]:
-    """Who (`by`), when (`at`) and `why`. What is missing is unknown: the decision still stands."""
+    """Read who (`by`), when (`at`) and `why`. What is missing is unknown: the decision still stands."""
     return {
         "by": str(value.get("who", "unknown")),
         "at": seconds(value.get("when")),
@@ -135,17 +135,17 @@ def said(value: Mapping[str, object]) -> dict[str, Any]:
 
 
 def text(by: str, why: str, at: float, more: Mapping[str, Any] | None = None) -> str:
-    """The value of a key with who, when (`at`, seconds since the epoch) and why, and `more`."""
+    """Format the value of a key with who, when (`at`, seconds since the epoch) and why, and `more`."""
     return json.dumps({**(more or {}), "who": by, "when": iso(at), "why": why})
 
 
 def iso(moment: float) -> str:
-    """Seconds since the epoch as ISO 8601 in UTC."""
+    """Format seconds since the epoch as ISO 8601 in UTC."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
 
 
 def seconds(text: object) -> float:
-    """ISO 8601 as seconds since the epoch; 0 for what is none, and for moments that no clock has shown."""
+    """Read ISO 8601 as seconds since the epoch; 0 for what is none, and for moments that no clock has shown."""
     try:
         moment = datetime.fromisoformat(str(text)[:64])
         found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

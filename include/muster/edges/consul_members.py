@@ -181,7 +181,7 @@ def _registration(entry: _Entry) -> Registration:
 
 
 def to_membership(registered: Iterable[Registration], isolated: Mapping[str, str]) -> Membership:
-    """Who is live: passing, and neither isolated by a key (`isolated`: with who did it, and why) nor in
+    """Return who is live: passing, and neither isolated by a key (`isolated`: with who did it, and why) nor in
     maintenance."""
     registrations = list(registered)
     consumers = {r.id: to_consumer(r) for r in registrations}
@@ -198,7 +198,7 @@ def to_membership(registered: Iterable[Registration], isolated: Mapping[str, str
 
 
 def to_consumer(registration: Registration) -> Consumer:
-    """The consumer as the planner sees it, with defaults for metadata that is missing or wrong."""
+    """Return the consumer as the planner sees it, with defaults for metadata that is missing or wrong."""
     meta = registration.meta
     return Consumer(
         id=registration.id,
@@ -276,7 +276,7 @@ def _warn(message: str) -> None:
 
 
 def fingerprint(registered: Mapping[str, Registration]) -> str:
-    """What a change of this text means: a consumer joined, left, changed its health, metadata or maintenance.
+    """Return a text that changes when a consumer joins, leaves or changes address, health, metadata or maintenance.
 
     A check's output is not in it; it changes all the time and nothing follows from it.
     """

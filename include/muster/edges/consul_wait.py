@@ -132,7 +132,7 @@ def wait_for_own(
 
 
 def read_registration(api: ConsulApi, consumer: str) -> Registration | None:
-    """The registration that the local agent holds under this id, None if it holds none. Raises `ConsulError`."""
+    """Read the registration that the local agent holds under this id, None if it holds none. Raises `ConsulError`."""
     return _registration(api, consumer, api.agent_health(consumer))
 
 
@@ -225,12 +225,12 @@ class _AgentPoll:
 
 
 def health_digest(data: Any) -> str:
-    """What a change of means: a consumer joined, left or changed; see `fingerprint`."""
+    """Return a text that changes when a consumer joins, leaves or changes; see `fingerprint`."""
     return fingerprint(parse_registrations(data or []))
 
 
 def keys_digest(data: Any) -> str:
-    """What a change of means: a key was written, made or deleted."""
+    """Return a text that changes when a key is written, made or deleted."""
     keys = sorted((entry["Key"], entry["ModifyIndex"]) for entry in data or [])
     return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 

@@ -87,7 +87,7 @@ class Record:
         )
 
     def said(self, name: str) -> str:
-        """The text of the header `muster.[name]`, '' without one."""
+        """Return the text of the header `muster.[name]`, '' without one."""
         value = dict(self.headers).get(OURS + name)
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
@@ -205,7 +205,7 @@ class DeadLetterTopic:
 
 
 def why_not_written(topic: str, code: int | None, why: str) -> str:
-    """What keeps a letter from `topic`, and what to do."""
+    """Say what keeps a letter from `topic`, and what to do."""
     step = "check that the topic exists and takes records of this size"
     if code in {KafkaError_.MSG_SIZE_TOO_LARGE, KafkaError_.RECORD_LIST_TOO_LARGE}:
         step = f"raise max.message.bytes of topic {topic!r}"
@@ -312,7 +312,7 @@ def write(producer: Producer, records: Iterable[ToWrite], timeout: float) -> Non
 
 
 def large_records(settings: KafkaSettings) -> dict[str, str]:
-    """What lets a producer write whatever record Kafka took before."""
+    """Return what lets a producer write whatever record Kafka took before."""
     return {
         "compression.type": settings.config.get("compression.type", "zstd"),
         "message.max.bytes": str(LARGEST),
@@ -320,7 +320,7 @@ def large_records(settings: KafkaSettings) -> dict[str, str]:
 
 
 def _back(record: Record, to: str | None) -> tuple[ToWrite, ToWrite]:
-    """A record as it was, and the mark of its letter."""
+    """Return a record as it was, and the mark of its letter."""
     headers = (*record.own_headers, (REPLAY, record.place.encode()))
     topic, partition = (to, None) if to is not None else (record.said("topic"), int(record.said("partition")))
     mark = ToWrite(record.topic, None, None, ((REPLAY_OF, record.place.encode()),))
@@ -352,7 +352,7 @@ def _consumer(
 
 
 def _records(settings: KafkaSettings, topic: str, group_id: str) -> Iterator[Record]:
-    """All records of a topic up to where each partition ends when it is reached."""
+    """Yield all records of a topic up to where each partition ends when it is reached."""
     admin = Admin(settings)
     try:
         partitions = TopicLister(settings, admin).list_topics().partitions.get(topic, frozenset())

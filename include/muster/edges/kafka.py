@@ -104,7 +104,7 @@ log = logging.getLogger(__name__)
 
 
 def topic_id_text(topic_id: Uuid) -> str:
-    """A topic's id as Kafka's own tools print it, '' for the id of no topic.
+    """Return a topic's id as Kafka's own tools print it, '' for the id of no topic.
 
     librdkafka's text (2.16) is in the alphabet of base64 that has '+' and '/', Kafka's in the one for URLs.
     """
@@ -142,7 +142,7 @@ class TopicLister:
         self._admin = admin or Admin(settings)
 
     def list_partitions(self) -> dict[str, frozenset[int]]:
-        """Every topic that may be seen, with its partitions, from one metadata request.
+        """List every topic that may be seen, with its partitions, from one metadata request.
 
         A topic whose partitions Kafka cannot tell now is left out, with a warning; its absence does not mean that
         it was deleted. `list_topics` tells the two apart.
@@ -153,7 +153,7 @@ class TopicLister:
         return listing.partitions
 
     def list_topics(self) -> TopicListing:
-        """As `list_partitions`, with the topics in error beside the others."""
+        """List as `list_partitions` does, with the topics in error beside the others."""
         try:
             found = self._admin.client.list_topics(timeout=self._admin.timeout).topics
         except KafkaException as error:
@@ -164,7 +164,7 @@ class TopicLister:
         )
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Kafka's id of each of `topics`, as its own tools print it.
+        """Return Kafka's id of each of `topics`, as its own tools print it.
 
         A topic that is not in Kafka, may not be seen or has no id (brokers before 2.8) is left out. Costs some 20 us
         of CPU for each partition of these topics, seven times as much as listing them (confluent-kafka 2.16): with
@@ -173,7 +173,7 @@ class TopicLister:
         return self.identities(topics).ids
 
     def identities(self, topics: Collection[str]) -> Identities:
-        """As `topic_ids`, with the topics that are not in Kafka beside the others."""
+        """Return what `topic_ids` does, with the topics that are not in Kafka beside the others."""
         what = "asking for the ids of topics"
         names = sorted(set(topics))
         if not names:
@@ -198,7 +198,7 @@ class TopicLister:
         return Identities({topic: text for topic, text in ids.items() if text}, frozenset(absent))
 
     def leader_racks(self) -> dict[str, dict[int, str]]:
-        """The rack (`broker.rack`) of each partition's leader, by topic.
+        """Return the rack (`broker.rack`) of each partition's leader, by topic.
 
         Partitions without a leader now, or whose leader says no rack, are left out. Where no broker says one, that is
         known from one small request; else the metadata of all topics is asked for.
@@ -252,7 +252,7 @@ class GroupOffsets:
         self._isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The next offset to read of each partition; None where the group has committed none.
+        """Return the next offset to read of each partition; None where the group has committed none.
 
         An offset whose commit is part of a transaction under way is not known yet: the call waits for it, and
         ends in an error if that takes too long.
@@ -264,7 +264,7 @@ class GroupOffsets:
         return _plain(found)
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        """As `committed`, with the metadata that was committed with each offset."""
+        """Return what `committed` does, with the metadata that was committed with each offset."""
         what = f"reading the committed offsets of group {self.group_id}"
         return self._all(what, set(partitions), self._group.committed)
 
@@ -287,7 +287,7 @@ class GroupOffsets:
         self._all(what, offsets.keys(), write)
 
     def members(self) -> list[GroupMember]:
-        """The group's members; none of a group that Kafka does not know. Raises `KafkaError`."""
+        """Return the group's members; none of a group that Kafka does not know. Raises `KafkaError`."""
         what = f"asking for the members of group {self.group_id}"
         try:
             asked = self._admin.client.describe_consumer_groups(
@@ -302,15 +302,15 @@ class GroupOffsets:
         return [GroupMember(member.client_id, member.host.removeprefix("/")) for member in found]
 
     def metadata(self) -> object:
-        """What a transaction names the group by. Raises `KafkaError` once this is closed."""
+        """Return what a transaction names the group by. Raises `KafkaError` once this is closed."""
         return self._group.metadata()
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that each partition still holds."""
+        """Return the first offset that each partition still holds."""
         return self._offsets("reading beginning offsets", partitions, OffsetSpec.earliest)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last one that can be read of each partition.
+        """Return the offset after the last one that can be read of each partition.
 
         With `isolation.level` `read_committed`, which is librdkafka's default, that is where the first transaction
         under way begins.
@@ -320,8 +320,8 @@ class GroupOffsets:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], moment: float
     ) -> dict[TopicPartition, int | None]:
-        """The first offset of each partition whose record is of `moment` (seconds since the epoch) or later; None
-        where there is no such record."""
+        """Return the first offset of each partition whose record is of `moment` (seconds since the epoch) or later;
+        None where there is no such record."""
         milliseconds = round(moment * 1000)
         found = self._offsets(
             "reading offsets by time", partitions, lambda: OffsetSpec.for_timestamp(milliseconds), NO_OFFSET
@@ -331,7 +331,7 @@ class GroupOffsets:
     def bounds(
         self, partitions: Iterable[TopicPartition], moment: float | None = None
     ) -> dict[TopicPartition, Bounds]:
-        """Where each partition begins and ends, what the group has committed, and the first offset of `moment`."""
+        """Read where each partition begins and ends, what the group has committed, and `moment`'s first offset."""
         asked = set(partitions)
         ends, earliest, committed = (
             self.end_offsets(asked),
@@ -423,7 +423,7 @@ class GroupOffsets:
         failures: dict[TopicPartition, Failure],
         answers: bool,
     ) -> KafkaError:
-        """What there is to say of `failures`; `answers` is whether Kafka named its leaders when last asked."""
+        """Make the error that says what failed; `answers` is whether Kafka named its leaders when last asked."""
         first = next(iter(failures.values()))
         out_of_reach = all(f.code is None or f.code in UNREACHABLE for f in failures.values())
         if not offsets and first.code == NO_LEADERS:
@@ -449,7 +449,7 @@ class GroupOffsets:
         asked: Collection[TopicPartition],
         timeout: float,
     ) -> _Found[T]:
-        """A request that fails as a whole is a failure of each partition."""
+        """Make a request; one that fails as a whole is a failure of each partition."""
         try:
             found = attempt(asked, timeout)
         except (KafkaException, concurrent.futures.TimeoutError) as error:
@@ -478,8 +478,8 @@ class TopicGroups:
     def each(
         self, partitions: Iterable[TopicPartition], groups: Mapping[str, str]
     ) -> list[tuple[GroupOffsets, list[TopicPartition]]]:
-        """Each group with those of `partitions` that it reads. `groups` maps topics to group ids; a topic that is not
-        in it is read by the default group. Raises `KafkaError` for settings that librdkafka refuses."""
+        """Return each group with those of `partitions` that it reads. `groups` maps topics to group ids; a topic that
+        is not in it is read by the default group. Raises `KafkaError` for settings that librdkafka refuses."""
         found: defaultdict[str, list[TopicPartition]] = defaultdict(list)
         for tp in partitions:
             found[groups.get(tp[0], self.default.group_id)].append(tp)

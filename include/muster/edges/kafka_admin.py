@@ -92,7 +92,7 @@ class _Once(logging.Filter):
 
 
 def librdkafka_logger() -> logging.Logger:
-    """The logger for `logger=` of confluent-kafka's clients: each message once a minute."""
+    """Return the logger for `logger=` of confluent-kafka's clients: each message once a minute."""
     logger = logging.getLogger("muster.librdkafka")
     if not any(isinstance(present, _Once) for present in logger.filters):
         logger.addFilter(_Once())
@@ -100,7 +100,7 @@ def librdkafka_logger() -> logging.Logger:
 
 
 def next_step(config: Mapping[str, str], said: str) -> str:
-    """What to do about a connection of which librdkafka, configured with `config`, `said` this."""
+    """Say what to do about a connection of which librdkafka, configured with `config`, `said` this."""
     words = said.lower()
     user = config.get("sasl.username")
     asked = f"asked as user {user!r}" if user else "asked without a user"
@@ -123,7 +123,7 @@ def next_step(config: Mapping[str, str], said: str) -> str:
 
 
 def client_config(settings: KafkaSettings, longest: float = math.inf) -> dict[str, Any]:
-    """What every client of ours is configured with, the connection's own settings first.
+    """Return what every client of ours is configured with; but for `socket.timeout.ms` the connection's settings win.
 
     A request without an answer (the broker is cut off) ends when the caller gives up, after `operation_timeout` or
     `longest` seconds but not before one, and not after a minute.
@@ -234,12 +234,12 @@ class Admin:
         return KafkaError(f"Kafka at {self.servers}: {what}: {failure.text}{more}; {step}")
 
     def next_step(self, said: str) -> str:
-        """What to do when Kafka or librdkafka `said` this."""
+        """Say what to do when Kafka or librdkafka `said` this."""
         return next_step(self._config, said)
 
 
 def name_partitions(errors: Mapping[TopicPartition, str]) -> str:
-    """`flights [3]: why, ...`, the first few of them."""
+    """Name partitions as `flights [3]: why, ...`, the first few of them."""
     named = [f"{topic} [{partition}]: {why}" for (topic, partition), why in sorted(errors.items())[:LISTED]]
     more = len(errors) - LISTED
     return "; ".join(named) + (f"; and {more} more" if more > 0 else "")

@@ -73,7 +73,7 @@ LOST = frozenset(
 
 
 def transactional_id(cluster: str, group_id: str, topic: str, partition: int) -> str:
-    """The id that fences `partition`. Neither cluster nor topic can hold a slash, so no two are the same."""
+    """Return the id that fences `partition`. Neither cluster nor topic can hold a slash, so no two are the same."""
     return f"muster/{cluster}/{topic}/{partition}/{group_id}"
 
 
@@ -450,7 +450,7 @@ def _why(end: Any) -> str:
 
 
 def _words(reason: confluent_kafka.KafkaError) -> str:
-    """What the broker said, and what to do where that is known."""
+    """Say what the broker said, and what to do where that is known."""
     if reason.code() in LOST:
         return "another consumer has claimed it since (fenced)"
     if reason.code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:

@@ -36,7 +36,7 @@ POLL = 0.005
 
 
 def item_to_commit(tp: TopicPartition, offset: int, metadata: str) -> _TopicPartition:
-    """An offset as librdkafka takes it to commit."""
+    """Return an offset as librdkafka takes it to commit."""
     return _TopicPartition(*tp, offset, metadata)
 
 
@@ -72,7 +72,7 @@ class GroupClient:
     def committed(
         self, asked: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, Committed | Failure | None]:
-        """What is committed of each partition, None if nothing is. Raises confluent-kafka's KafkaException."""
+        """Return what is committed of each partition, None if nothing is. Raises confluent-kafka's KafkaException."""
         found: dict[TopicPartition, Committed | Failure | None] = {}
         for item in self._open().committed([_TopicPartition(*tp) for tp in asked], timeout=timeout):
             there = Committed(item.offset, item.metadata or "") if item.offset >= 0 else None
@@ -107,7 +107,7 @@ class GroupClient:
         return dict.fromkeys(offsets, SILENCE)
 
     def metadata(self) -> object:
-        """librdkafka's metadata of the group: that it has no member. Raises `KafkaError` once closed."""
+        """Return librdkafka's metadata of the group: that it has no member. Raises `KafkaError` once closed."""
         return self._open().consumer_group_metadata()
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class GroupClient:
         closing.join(self._close_timeout)
 
     def _outcome(self, offsets: Mapping[TopicPartition, int], failure: Failure, end: float) -> _Found:
-        """Which partitions of a failed commit failed.
+        """Tell which partitions of a failed commit failed.
 
         librdkafka gives the first partition's error to all of them, so the group is asked what it has.
         """

@@ -50,7 +50,7 @@ class _UselessAnswerError(Exception):
 
 
 def guard(pages: StatusPageSettings) -> dict[str, Any]:
-    """What an HTTP client is made with to read status pages. Raises OSError if the CA cannot be loaded."""
+    """Return what an HTTP client is made with to read status pages. Raises OSError if the CA cannot be loaded."""
     token, tls = pages.token, pages.tls
     return {
         "headers": {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {},
@@ -174,7 +174,7 @@ def _about(topics: Collection[str]) -> httpx.QueryParams | None:
 
 
 def was_refused(error: BaseException | None) -> bool:
-    """Whether a host answered that nothing listens there. Any other error says nothing about the process."""
+    """Tell whether a host answered that nothing listens there. Any other error says nothing about the process."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError):
             return True
@@ -183,7 +183,7 @@ def was_refused(error: BaseException | None) -> bool:
 
 
 def page_url(address: str, port: int, scheme: str = "http") -> str:
-    """The status page at an address as it is registered. Raises `WireError` if that is no host and port.
+    """Return the URL of the status page at a registered address. Raises `WireError` if that is no host and port.
 
     What else a URL can hold (a path, a user) is not to be had by registering a strange address.
     """

@@ -103,7 +103,7 @@ class TopicStore:
     # Reading
 
     def topics(self) -> list[str]:
-        """The names of the topic nodes, in order."""
+        """Return the names of the topic nodes, in order."""
         operation = self._session.begin()
         if self._read_only and self._missing(self._assignments, operation):
             return []
@@ -205,7 +205,7 @@ class TopicStore:
     # Racks
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | WireError]:
-        """The racks of the leaders of those of `topics` where they are known, all asked for at once.
+        """Return the racks of the leaders of those of `topics` where they are known, all asked for at once.
 
         A node with invalid data, or that may not be read, gives the error that says so.
         """
@@ -308,8 +308,8 @@ class TopicStore:
         return append_entry(self._session.begin(), self.cluster, entry)
 
     def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
-        """The newest entries, at most `limit`, of those numbered below `before` and written at or after `since`
-        (seconds since the epoch); for the next page pass on the `before` of the last one."""
+        """Return the newest entries, at most `limit`, of those numbered below `before` and written at or after
+        `since` (seconds since the epoch); for the next page pass on the `before` of the last one."""
         return read_history(self._session.begin(), self.cluster, limit, before, since)
 
     def prune_history(self, *, keep_seconds: float, keep_entries: int, keep_bytes: int) -> int:
@@ -324,7 +324,7 @@ class TopicStore:
         operation.call(f"touching {self._assignments}", self._client.set_async, self._assignments, b"")
 
     def now(self) -> float:
-        """The clock of ZooKeeper's leader, in seconds since the epoch: the same for all that coordinate.
+        """Read the clock of ZooKeeper's leader, in seconds since the epoch: the same for all that coordinate.
 
         A write tells it; the node has nothing in it and no watches.
         """

@@ -52,8 +52,8 @@ def append_entry(operation: Operation, cluster: str, entry: Entry) -> int:
 def read_history(
     operation: Operation, cluster: str, limit: int, before: int | None, since: float
 ) -> HistoryPage:
-    """The newest entries, at most `limit`, of those numbered below `before` and written at or after `since` (seconds
-    since the epoch, by ZooKeeper's clock). Without a history there are none. Raises `ZooKeeperError`."""
+    """Read the newest entries, at most `limit`, of those numbered below `before` and written at or after `since`
+    (seconds since the epoch, by ZooKeeper's clock). Without a history there are none. Raises `ZooKeeperError`."""
     if before is None:
         # A follower may lag behind; what was written just now has to be seen.
         operation.call(f"syncing {history_path(cluster)}", operation.client.sync_async, "/")
@@ -117,7 +117,7 @@ def _delete(operation: Operation, parent: str, numbers: Sequence[int]) -> int:
 
 
 def _numbers(operation: Operation, cluster: str) -> list[int]:
-    """The numbers of all entries, newest first; nodes that are no entries are left out."""
+    """Return the numbers of all entries, newest first; nodes that are no entries are left out."""
     parent = history_path(cluster)
     try:
         children = operation.call(f"listing {parent}", operation.client.get_children_async, parent)

@@ -41,7 +41,7 @@ class _MultiRead:
         self.operations = operations
 
     def serialize(self) -> bytes:
-        """The request's body: each read with a header, without a watch."""
+        """Write the request's body: each read with a header, without a watch."""
         parts = []
         for read in self.operations:
             path = read.path.encode()
@@ -50,7 +50,7 @@ class _MultiRead:
 
     @staticmethod
     def deserialize(buffer: bytes, offset: int) -> list[Any]:
-        """The outcomes, in the order of the reads; exceptions for what could not be read."""
+        """Read the outcomes, in the order of the reads; exceptions for what could not be read."""
         found: list[Any] = []
         while True:
             kind, done, _ = _header.unpack_from(buffer, offset)

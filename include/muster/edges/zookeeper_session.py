@@ -126,7 +126,7 @@ def make_client(settings: ZooKeeperSettings) -> KazooClient:
 
 
 def _acl(settings: ZooKeeperSettings, authenticated: bool) -> list[ACL] | None:
-    """What the nodes that are created get; None is kazoo's default, open to all."""
+    """Return what the nodes that are created get; None is kazoo's default, open to all."""
     if settings.acl is None:
         return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if authenticated else None
     return [
@@ -179,7 +179,7 @@ def start_client(client: KazooClient, settings: ZooKeeperSettings) -> None:
 
 
 def gave_up(client: KazooClient) -> BaseException | None:
-    """Why the client will never connect again; None while it may.
+    """Say why the client will never connect again; None while it may.
 
     A refused password is final for kazoo, and it takes a connection that drops during SASL for one. But a server that
     restarts drops connections too, and a password can be put right: make a new client.
@@ -192,7 +192,7 @@ def gave_up(client: KazooClient) -> BaseException | None:
 
 
 def refused(settings: ZooKeeperSettings) -> str:
-    """That ZooKeeper does not let one in, and what to do about it."""
+    """Say that ZooKeeper does not let one in, and what to do about it."""
     if settings.username or settings.sasl_mechanism:
         step = "check username and password in the connection, and that ZooKeeper knows this user"
     else:
@@ -260,7 +260,7 @@ class Operation:
         self._end = time.monotonic() + session.settings.operation_timeout
 
     def left(self) -> float:
-        """Seconds that are left, never negative."""
+        """Return the seconds that are left, never negative."""
         return max(0.0, self._end - time.monotonic())
 
     def call(self, what: str, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
@@ -287,7 +287,7 @@ class Operation:
         return self.outcome(what, transaction, transaction.commit_async())
 
     def outcome(self, what: str, transaction: Any, result: Any) -> Exception | None:
-        """As `commit`, of a multi that was sent already and gave the asynchronous `result`."""
+        """Wait as `commit` does, for a multi that was sent already and gave the asynchronous `result`."""
         results: list[object] = self.wait(what, result)
         failures = [item for item in results if isinstance(item, Exception)]
         if not failures and len(results) == len(transaction.operations):

@@ -53,7 +53,7 @@ class TopicReader:
         self._known: Mapping[str, _Known] = {}
 
     def read(self, names: Sequence[str], operation: Operation) -> dict[str, _Outcome]:
-        """The topics `names`; those that vanished meanwhile are left out. One with invalid nodes, or that may
+        """Read the topics `names`; those that vanished meanwhile are left out. One with invalid nodes, or that may
         not be read, maps to the error that says so. Raises `ZooKeeperError`."""
         known: dict[str, _Known] = {}
         found: dict[str, _Outcome] = {}
@@ -128,7 +128,7 @@ def _ask(operation: Operation, kind: int, paths: Sequence[str]) -> list[tuple[Se
 
 
 def _answers(operation: Operation, asked: Sequence[tuple[Sequence[str], Any]]) -> dict[str, Any]:
-    """The outcome of each read by its path; an exception where it failed."""
+    """Return the outcome of each read by its path; an exception where it failed."""
     found: dict[str, Any] = {}
     for paths, result in asked:
         outcomes = operation.wait(f"reading {len(paths)} nodes of topics", result)
@@ -137,7 +137,7 @@ def _answers(operation: Operation, asked: Sequence[tuple[Sequence[str], Any]]) -
 
 
 def _readable(operation: Operation, outcome: Any, what: str) -> Any:
-    """One part of an answer. Raises `NoNodeError`, or `ZooKeeperError` if it could not be read."""
+    """Return one part of an answer. Raises `NoNodeError`, or `ZooKeeperError` if it could not be read."""
     if isinstance(outcome, NoNodeError):
         raise outcome
     if isinstance(outcome, Exception):
@@ -151,7 +151,7 @@ def _number(name: str) -> int | None:
 
 
 def is_partition(name: str) -> bool:
-    """Whether a child of a topic's node is a partition."""
+    """Tell whether a child of a topic's node is a partition."""
     return _number(name) is not None
 
 

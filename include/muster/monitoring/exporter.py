@@ -48,7 +48,7 @@ class Exporter:
         self._runs: dict[str, Latest[Runs]] = {}
 
     def text(self, clusters: Collection[str], partitions: bool, within: float) -> bytes:
-        """All metrics in Prometheus's text format, ready within `within` seconds, whatever the servers do.
+        """Write all metrics in Prometheus's text format, ready within `within` seconds, whatever the servers do.
 
         Only of `clusters`, or of all if that is empty. Without `partitions` there are no series by partition. Raises
         `SettingsError` if the settings cannot be read.
@@ -62,7 +62,7 @@ class Exporter:
         within: float,
         beside: Collection[Future[Any]] = (),
     ) -> dict[str, ClusterState]:
-        """What `places` of `clusters` (all if empty) say within `within` seconds, and nothing that is older.
+        """Return what `places` of `clusters` (all if empty) say within `within` seconds, and nothing that is older.
 
         Waits for the futures `beside` them, too. Raises `SettingsError`.
         """

@@ -63,7 +63,7 @@ Add = Callable[..., None]
 def exposition(
     scraped: Mapping[str, Scraped], wrong_clusters: int, partitions: bool = True
 ) -> Iterator[Metric]:
-    """The metrics of all clusters.
+    """Yield the metrics of all clusters.
 
     `wrong_clusters` is how many clusters and files of the settings have a mistake. Without `partitions` there are no
     series by partition.
@@ -225,7 +225,7 @@ def _partition(add: Add, group: str, state: ClusterState, tp: TopicPartition) ->
 
 
 def _owner(state: ClusterState, tp: TopicPartition) -> tuple[str, str]:
-    """Id and host of the consumer that a partition is assigned to, '' each if there is none."""
+    """Return id and host of the consumer that a partition is assigned to, '' each if there is none."""
     topic, partition = tp
     snapshot = state.snapshots.get(topic)
     if snapshot is None or snapshot.assignment is None:
@@ -240,7 +240,7 @@ class TargetsUnknownError(RuntimeError):
 
 
 def targets(states: Mapping[str, ClusterState], https: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The consumers' status pages for HTTP service discovery (`http_sd_configs`): one group a consumer that is
+    """Return the consumers' status pages for HTTP service discovery (`http_sd_configs`): one group a consumer that is
     registered, live or not, with the labels `cluster_name` and `consumer_id`. Those of the clusters in `https` are
     scraped over TLS.
 

@@ -38,7 +38,7 @@ Token = Callable[[], SecretStr | None]
 
 
 def connection_token() -> SecretStr | None:
-    """The token in the Airflow connection `muster_metrics`. Raises `ConnectionSettingsError` without one."""
+    """Return the token in the Airflow connection `muster_metrics`. Raises `ConnectionSettingsError` without one."""
     return CONNECTIONS.token(CONNECTION)
 
 
@@ -80,7 +80,7 @@ def metrics_router(
         partitions: bool = True,
         x_prometheus_scrape_timeout_seconds: Annotated[float | None, Header()] = None,
     ) -> Response:
-        """All metrics, or those of `cluster`; without `partitions` none that are by partition."""
+        """Return all metrics, or those of `cluster`; without `partitions` none that are by partition."""
         try:
             text = exporter.text(cluster or (), partitions, _within(x_prometheus_scrape_timeout_seconds))
         except SettingsError as error:
@@ -89,7 +89,7 @@ def metrics_router(
 
     @router.get("/targets")
     def discover(cluster: Annotated[list[str] | None, Query()] = None) -> list[dict[str, Any]]:
-        """The consumers' status pages. After an error Prometheus goes on with those that it knows."""
+        """List the consumers' status pages. After an error Prometheus goes on with those that it knows."""
         try:
             states = exporter.states(cluster or (), [SourceName.CONSUL], WITHIN)
             return targets(states, [name for name, state in states.items() if _speaks_tls(state)])

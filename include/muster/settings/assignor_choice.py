@@ -16,7 +16,7 @@ from muster.settings.cluster_settings import AssignorSettings, ClusterSettings
 
 
 def choosable(cluster: ClusterSettings) -> list[str]:
-    """The names and dotted paths that may be chosen by hand, sorted."""
+    """Return the names and dotted paths that may be chosen by hand, sorted."""
     named = {each.name for each in (cluster.assignor, cluster.shadow_assignor) if each is not None}
     return sorted(named | set(cluster.allowed_assignors) | BUILT_IN.keys())
 
@@ -35,7 +35,7 @@ def load_chosen(cluster: ClusterSettings, name: str, options: Mapping[str, Any])
 
 
 def in_force(cluster: ClusterSettings, choice: AssignorChoice | None) -> AssignorSettings:
-    """The assignor that counts: the one that a person chose, else that of the settings. Not checked."""
+    """Return the assignor that counts: the one that a person chose, else that of the settings. Not checked."""
     return (
         cluster.assignor
         if choice is None

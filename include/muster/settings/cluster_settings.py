@@ -105,16 +105,16 @@ class TopicsSettings(_Settings):
         return self
 
     def includes(self, topic: str) -> bool:
-        """Whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
+        """Tell whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
         return self.read_with(()).includes(topic)
 
     def read_with(self, decided: Iterable[TopicOverride], doubt: bool = False) -> Subscription:
-        """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
+        """Return these topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
         return Subscription(frozenset(self.names), self.patterns, tuple(decided), doubt)
 
 
 def as_text(value: Any) -> Any:
-    """A mapping's values as Java properties have them: text, numbers, true and false; others stay to be refused."""
+    """Write a mapping's values as Java properties have them: text, numbers, booleans; others stay to be refused."""
     if not isinstance(value, dict):
         return value
     return {
@@ -175,7 +175,7 @@ class EachConsumer(_Settings):
     port: Port | None = None
 
     def registered(self) -> dict[str, str]:
-        """What it registers, as Consul's metadata has it."""
+        """Return what it registers, as Consul's metadata has it."""
         known = {
             "weight": None if self.weight is None else f"{self.weight:g}",
             "zone": self.zone,
@@ -283,13 +283,13 @@ class ConsumersSettings(_Settings):
         return starting_offsets(self.source_options)
 
     def place_of(self, consumer: str) -> tuple[str, str, int]:
-        """`bind`, `advertise` and `port` of `consumer`, '' for an address that is found out."""
+        """Return `bind`, `advertise` and `port` of `consumer`, '' for an address that is found out."""
         own = self.each.get(consumer, EachConsumer())
         port = self.port if own.port is None else own.port
         return own.bind or self.bind or "", own.advertise or self.advertise or "", port
 
     def metadata_of(self, consumer: str) -> dict[str, str]:
-        """What `consumer` registers: what all do, and its own on top."""
+        """Return what `consumer` registers: what all do, and its own on top."""
         own = self.each.get(consumer)
         return {**self.metadata, **(own.registered() if own is not None else {})}
 
@@ -350,7 +350,7 @@ class TaskSettings(_Settings):
     priority_weight: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """What is given, as arguments of an operator."""
+        """Return what is given, as arguments of an operator."""
         return self.model_dump(exclude_none=True)
 
 
@@ -456,5 +456,5 @@ class ClusterSettings(_Settings):
         return self.consumers.dead_letter_topic or default_dead_letter_topic(self.name)
 
     def consumer_ids(self) -> tuple[str, ...]:
-        """The ids of the consumers that Airflow runs for this cluster."""
+        """Return the ids of the consumers that Airflow runs for this cluster."""
         return tuple(f"{self.name}-{n}" for n in range(1, self.consumers.count + 1))

@@ -109,7 +109,7 @@ class _Accepted:
         self._groups: dict[tuple[str, str], str] = {}
 
     def conflict(self, cluster: ClusterSettings) -> str:
-        """Why `cluster` must not stand beside those accepted before; '' if it may, and then it is accepted."""
+        """Say why `cluster` must not stand beside those accepted before; '' if it may, and then it is accepted."""
         if other := self._services.get(cluster.consul_service):
             return (
                 f"key 'consul_service': {cluster.consul_service!r} is already that of cluster {other!r}; each "
@@ -127,15 +127,15 @@ class _Accepted:
 
 
 def _kafka_places(conn_id: str) -> set[str]:
-    """What tells one Kafka from another without asking it: the connection's id, and its brokers where an environment
-    variable has them. A connection that cannot be read has its id only."""
+    """Return what tells one Kafka from another without asking it: the connection's id, and its brokers where an
+    environment variable has them. A connection that cannot be read has its id only."""
     extra = extra_in_environment(conn_id)
     servers = str(extra.get("bootstrap.servers") or "").lower().split(",")
     return {conn_id} | {f"{s if ':' in s else f'{s}:9092'}" for server in servers if (s := server.strip())}
 
 
 def clusters_path() -> Path:
-    """The file or folder with the settings: `$MUSTER_CLUSTERS`, by default `$AIRFLOW_HOME/clusters.d`."""
+    """Return the file or folder with the settings: `$MUSTER_CLUSTERS`, by default `$AIRFLOW_HOME/clusters.d`."""
     return Path(os.environ.get("MUSTER_CLUSTERS") or airflow_home() / "clusters.d").expanduser()
 
 
@@ -228,8 +228,8 @@ def _read(path: Path) -> _File:
 
 @lru_cache(maxsize=MOST_FILES)
 def _parse(path: Path, text: bytes) -> _File:
-    """What the file holds; not to be changed. Kept, because a task needs it twice, and a file of a hundred clusters
-    takes 0.2 s; what Airflow's scheduler has read by then, the tasks' processes inherit."""
+    """Parse what the file holds; not to be changed. Kept, because a task needs it twice, and a file of a hundred
+    clusters takes 0.2 s; what Airflow's scheduler has read by then, the tasks' processes inherit."""
     try:
         document = MarkedYaml(text)
     except YamlError as error:
@@ -272,7 +272,7 @@ def _entries(path: Path, source: SettingsFile, content: dict[Any, Any]) -> _File
 
 
 def _entry(source: SettingsFile, name: str, entry: Any) -> ClusterSettings | str:
-    """The settings of a cluster, or what is wrong with them."""
+    """Read the settings of a cluster, or say what is wrong with them."""
     if not isinstance(entry, dict):
         return source.error(name, f": expected keys and values, found {reprlib.repr(entry)}")
     if "name" in entry:

@@ -71,7 +71,7 @@ class Connections:
         self._longest = longest
 
     def within(self, longest: float) -> Connections:
-        """The same connections with another limit."""
+        """Return the same connections with another limit."""
         return Connections(self._find, longest)
 
     def zookeeper(self, conn_id: str) -> ZooKeeperSettings:
@@ -128,7 +128,7 @@ def _in_environment_or_airflow(conn_id: str) -> tuple[ConnectionFields, Mapping[
 
 
 def extra_in_environment(conn_id: str) -> dict[str, Any]:
-    """The extra of the connection `conn_id` if an environment variable holds it; else, and if malformed, empty."""
+    """Return the extra of connection `conn_id` if an environment variable holds it; else, and if malformed, empty."""
     variable, value = _variable(conn_id)
     try:
         return check_extra(read_variable(conn_id, variable, value)) if value else {}
@@ -137,7 +137,7 @@ def extra_in_environment(conn_id: str) -> dict[str, Any]:
 
 
 def _variable(conn_id: str) -> tuple[str, str]:
-    """The name of the environment variable that may hold a connection, and what it holds."""
+    """Return the name of the environment variable that may hold a connection, and what it holds."""
     name = f"AIRFLOW_CONN_{conn_id.upper()}"
     return name, os.environ.get(name, "").strip()
 
@@ -194,7 +194,7 @@ def _decoded(value: str) -> Any:
 
 
 def airflow_is_set_up() -> bool:
-    """Whether there is an Airflow to ask, by its environment variables or its configuration file."""
+    """Tell whether there is an Airflow to ask, by its environment variables or its configuration file."""
     home = Path.home() / "airflow" / "airflow.cfg"
     return home.exists() or any(os.environ.get(name) for name in _AIRFLOW_IS_SET_UP_BY)
 

@@ -66,7 +66,7 @@ class MissingConnectionError(ConnectionSettingsError):
 
 
 def parse_token(connection: ConnectionFields) -> SecretStr:
-    """The bearer token that a connection holds. Raises `ConnectionSettingsError`."""
+    """Return the bearer token that a connection holds. Raises `ConnectionSettingsError`."""
     values = {"token": connection.password or ""}
     return _validate(connection, _Token, values, {"token": "password"}).token
 

@@ -169,6 +169,6 @@ class ConsumerSettings(BaseModel):
         return self.kafka.model_copy(update={"config": {"client.rack": zone, **self.kafka.config}})
 
     def to_environment(self, encoded: bool = False) -> dict[str, str]:
-        """The variables to start it with, the settings in base64 if `encoded`. They hold secrets in the clear."""
+        """Return the variables to start it with, settings in base64 if `encoded`. They hold secrets in the clear."""
         text = self.model_dump_json(exclude_defaults=True)
         return {VARIABLE: b64encode(text.encode()).decode() if encoded else text, VERSION: str(PROTOCOL)}

@@ -29,7 +29,7 @@ Kept = Mapping[str, Mapping[str, ClusterSettings]]
 
 
 def airflow_home() -> Path:
-    """Where Airflow has its home: `$AIRFLOW_HOME`, by default `~/airflow`."""
+    """Return where Airflow has its home: `$AIRFLOW_HOME`, by default `~/airflow`."""
     return Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
 
 
@@ -65,7 +65,7 @@ def keep_correct(settings: Path, clusters: Mapping[str, ClusterSettings], files:
 
 
 def _stands(place: Path) -> bytes | None:
-    """What is kept; None if nothing is, or another user has kept it."""
+    """Return what is kept; None if nothing is, or another user has kept it."""
     try:
         return place.read_bytes()
     except OSError:

@@ -55,7 +55,7 @@ class SettingsFile:
         self._model = model
 
     def place(self, *location: str | int) -> str:
-        """Where in the file that is: `path:line`."""
+        """Tell where in the file that is: `path:line`."""
         return f"{self._path}:{self._document.line(location)}"
 
     def error(self, cluster: str, message: str) -> str:
@@ -104,14 +104,14 @@ def suggest(key: str, within: tuple[str | int, ...], model: type[BaseModel]) -> 
 
 
 def allowed_keys(model: type[BaseModel]) -> list[str]:
-    """The keys of an entry, sorted. A cluster's name is the key of its entry, not in it."""
+    """Return the keys of an entry, sorted. A cluster's name is the key of its entry, not in it."""
     return sorted(
         model.model_fields.keys() - {"name"} if "group_id" in model.model_fields else model.model_fields
     )
 
 
 def _model_of(model: type[BaseModel], key: str) -> type[BaseModel] | None:
-    """The model of the entries under `key`, None if there is none: those of a list or mapping, too."""
+    """Return the model of the entries under `key`, None if there is none: those of a list or mapping, too."""
     if key not in model.model_fields:
         return None
     waiting: list[Any] = [model.model_fields[key].annotation]

@@ -79,8 +79,8 @@ def check_source_options(options: Mapping[str, str]) -> None:
 
 
 def fail_on_data_loss(options: Mapping[str, str]) -> bool:
-    """Whether a partition is parked of which Kafka has no more what is to be read; false without the option. Raises
-    ValueError for anything but true and false."""
+    """Tell whether a partition is parked of which Kafka has no more what is to be read; false without the option.
+    Raises ValueError for anything but true and false."""
     given = {name.lower(): value.strip().lower() for name, value in options.items()}
     value = given.get(FAIL_ON_DATA_LOSS.lower(), "false")
     if value not in {"true", "false"}:
@@ -89,8 +89,8 @@ def fail_on_data_loss(options: Mapping[str, str]) -> bool:
 
 
 def starting_offsets(options: Mapping[str, str]) -> StartingOffsets:
-    """Where partitions of a topic begin that is new to the group. Raises ValueError naming the option and what may
-    stand there."""
+    """Return where partitions of a topic begin that is new to the group. Raises ValueError naming the option and what
+    may stand there."""
     given = {name.lower(): value.strip() for name, value in options.items()}
     offsets, timestamp = given.get(STARTING_OFFSETS.lower()), given.get(STARTING_TIMESTAMP.lower())
     if offsets is not None and timestamp is not None:
@@ -111,7 +111,7 @@ def starting_offsets(options: Mapping[str, str]) -> StartingOffsets:
 
 
 def _by_partition(text: str) -> dict[str, dict[int, Destination]]:
-    """Spark's `{"flights": {"0": 120, "1": -2}}`; -2 is the earliest offset, -1 the latest."""
+    """Parse Spark's `{"flights": {"0": 120, "1": -2}}`; -2 is the earliest offset, -1 the latest."""
     try:
         return {
             check_topic(topic): {
@@ -135,19 +135,19 @@ def _whole(offset: object) -> int:
 
 
 def is_limit(name: object) -> bool:
-    """Whether it is Spark's name for the most records of a batch."""
+    """Tell whether it is Spark's name for the most records of a batch."""
     return str(name).lower() == LIMIT.lower()
 
 
 def reader_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """The settings of Kafka's Java consumer among the options."""
+    """Return the settings of Kafka's Java consumer among the options."""
     return {
         name[len(KAFKA) :].lower(): value for name, value in options.items() if name.lower().startswith(KAFKA)
     }
 
 
 def _step(name: str) -> str:
-    """What to do about an option; '' if it may stand there."""
+    """Say what to do about an option; '' if it may stand there."""
     lower = name.lower()
     if lower in {STARTING_OFFSETS.lower(), STARTING_TIMESTAMP.lower(), FAIL_ON_DATA_LOSS.lower()}:
         return ""

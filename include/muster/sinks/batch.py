@@ -52,11 +52,11 @@ class Batch:
         return hashlib.sha256(json.dumps(held).encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
-        """Its `id`, so that a text or a path with the batch in it names these records."""
+        """Return its `id`, so that a text or a path with the batch in it names these records."""
         return self.id
 
     def __eq__(self, other: object) -> bool:
-        """Whether it holds the same records. Raises TypeError beside a number."""
+        """Tell whether it holds the same records. Raises TypeError beside a number."""
         if isinstance(other, Batch):
             return self.id == other.id
         if isinstance(other, int | float):
@@ -64,7 +64,7 @@ class Batch:
         return NotImplemented
 
     def __hash__(self) -> int:
-        """By its `id`."""
+        """Hash it by its `id`."""
         return hash(self.id)
 
     def _no_number(self, *_: object) -> NoReturn:

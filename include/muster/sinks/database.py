@@ -105,7 +105,7 @@ class DatabaseSink:
         )
 
     def _transaction(self, connection: Any, rows: pa.Table, batch: Batch) -> bool:
-        """Whether the batch stands there; False if another writer changed one of its partitions meanwhile."""
+        """Write what is missing of the batch; False if another writer changed one of its partitions meanwhile."""
         cursor = connection.cursor()
         pieces: dict[TopicPartition, list[OffsetRange]] = {}
         for tp, held in sorted(batch.ranges.items()):
@@ -126,7 +126,7 @@ class DatabaseSink:
         return True
 
     def _stored(self, cursor: Any, place: OffsetsKey) -> str | None:
-        """Which offsets of a partition stand in the table, None if nothing was ever written."""
+        """Return which offsets of a partition stand in the table, None if nothing was ever written."""
         cursor.execute(
             self._sql(f"SELECT stored FROM {self.offsets_table} WHERE {_IS_PLACE}"),  # noqa: S608
             place,
@@ -135,7 +135,7 @@ class DatabaseSink:
         return None if found is None else str(found[0])
 
     def _change(self, cursor: Any, place: OffsetsKey, before: str | None, after: str) -> bool:
-        """Whether `stored` was changed from `before` to `after`."""
+        """Change `stored` from `before` to `after`, and tell whether that was done."""
         if before is None:
             into = f"{self.offsets_table} (target, topic, partition_number, topic_id, stored)"
             try:
@@ -171,7 +171,7 @@ class DatabaseSink:
             cursor.execute(self._escaped(into) + self._sql(", ".join([row] * part.num_rows)), values)
 
     def _sql(self, text: str) -> str:
-        """`text` with the driver's own markers for `?`."""
+        """Put the driver's own markers for `?` into `text`."""
         first, *parts = text.split("?")
         return first + "".join(
             self._marker.format(number) + part for number, part in enumerate(parts, start=1)
@@ -181,7 +181,7 @@ class DatabaseSink:
         return text.replace("%", "%%") if "%" in self._marker else text
 
     def _template(self, statement: str) -> tuple[str, Sequence[str]]:
-        """`statement` with the driver's markers, and the columns whose values they stand for, in order."""
+        """Return `statement` with the driver's markers, and the columns whose values they stand for, in order."""
         names: list[str] = []
         sql = ""
         for text, name, _, _ in Formatter().parse(statement):

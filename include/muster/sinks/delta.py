@@ -151,7 +151,7 @@ class DeltaSink:
             return deltalake.DeltaTable(self.path, storage_options=self._options)
 
     def _read(self, app_id: str) -> Coverage:
-        """What the table's log says of a partition."""
+        """Read what the table's log says of a partition."""
 
         def version(name: str) -> int:
             found = self._table.transaction_version(app_id + name)
@@ -171,7 +171,7 @@ def _app_id(tp: TopicPartition, topic_id: str) -> str:
 
 
 def _changed(app_id: str, before: Coverage, after: Coverage) -> Versions:
-    """The identifiers that say of a partition that `after` is stored, as far as `before` did not.
+    """Return the identifiers that say of a partition that `after` is stored, as far as `before` did not.
 
     `APP` is the end of the last range, so it changes with every batch, and the others only where a batch does not
     begin where the one before ended; `APP:from` is its beginning. The ranges before it, which a seek has left,

@@ -166,7 +166,7 @@ class ParquetSink:
             return
 
     def _rewrite(self, files: list[Path], piece: OffsetRange, folder: Folder) -> Path:
-        """One file of the rows that have offsets of `piece`, in order."""
+        """Write one file of the rows that have offsets of `piece`, in order."""
         table = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
         offsets = table.column("offset").to_numpy()
         table = table.filter(pa.array((offsets >= piece[0]) & (offsets < piece[1]))).sort_by("offset")
@@ -228,7 +228,7 @@ def parse_size(value: str | int) -> int:
 
 
 def _local_folder(path: str) -> Path:
-    """The absolute path that `path`, with or without `file://`, names. Raises ValueError for another scheme."""
+    """Return the absolute path that `path`, with or without `file://`, names. Raises ValueError for other schemes."""
     expanded = expand(path).removeprefix("file://")
     if "://" in expanded:
         raise ValueError(

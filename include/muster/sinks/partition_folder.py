@@ -59,12 +59,12 @@ class SinkError(RuntimeError):
 
 
 def partition_folder(root: Path, topic: str, partition: int) -> Path:
-    """Where a partition's files are below `root`."""
+    """Return where a partition's files are below `root`."""
     return root / f"topic={topic}" / f"partition={partition}"
 
 
 def topic_folder(folder: Path, topic_id: str) -> Path:
-    """Where the files of the topic with this id are that belong into the partition's `folder`. Raises OSError.
+    """Return where the files of the topic with this id are that belong into the partition's `folder`. Raises OSError.
 
     '' is a topic whose id is not known: it is taken for the one that the folder belongs to.
     """
@@ -93,7 +93,7 @@ def _make_once(path: Path, text: str) -> bool:
 
 
 def incoming_file(folder: Path) -> Path:
-    """A name to write a file under, new for each call. Makes the folder."""
+    """Return a name to write a file under, new for each call. Makes the folder."""
     place = folder / INCOMING
     place.mkdir(parents=True, exist_ok=True)
     return place / uuid.uuid4().hex
@@ -126,7 +126,7 @@ class PartitionFolder:
         self._tidy()
 
     def missing(self, wanted: OffsetRange) -> list[OffsetRange]:
-        """What of `wanted` does not stand here, as far as this process knows."""
+        """Return what of `wanted` does not stand here, as far as this process knows."""
         return self._coverage.missing(*wanted)
 
     @property
@@ -231,7 +231,7 @@ class Coverage:
         ]
 
     def missing(self, begin: int, end: int) -> list[OffsetRange]:
-        """What of `begin` up to `end` is not there, in order."""
+        """Return what of `begin` up to `end` is not there, in order."""
         found: list[OffsetRange] = []
         at = begin
         for index in range(bisect_right(self._ranges, begin, key=lambda r: r[1]), len(self._ranges)):

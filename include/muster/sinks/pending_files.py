@@ -89,7 +89,7 @@ class Due:
     of_all: bool = False
 
     def __contains__(self, files: Iterable[PendingFile]) -> bool:
-        """Whether `files` are large or old enough."""
+        """Tell whether `files` are large or old enough."""
         size = 0
         for file in files:
             size += file.size

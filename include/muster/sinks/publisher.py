@@ -105,7 +105,7 @@ class Publisher:
         return True
 
     def _left_behind(self, limit: float) -> Iterator[Path]:
-        """The partition folders that have pending files older than `limit`, in seconds since the epoch."""
+        """Yield the partition folders that have pending files older than `limit`, in seconds since the epoch."""
         pending = self._root / PENDING
         for place, _, names in os.walk(pending):
             if any(_stored_before(limit, Path(place) / name) for name in names):

@@ -55,7 +55,7 @@ def missing_rows(table: pa.Table, pieces: Pieces) -> pa.Table:
 
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Slices of rows that follow one another and belong to one partition."""
+    """Yield slices of rows that follow one another and belong to one partition."""
     if batch.num_rows == 0:
         return
     if lacking := {"topic", "partition", "offset"} - set(batch.schema.names):

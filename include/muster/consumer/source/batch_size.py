@@ -68,7 +68,7 @@ class BatchSize:
     """Batches since then."""
 
     def next(self, now: float, failed: bool = False) -> int:
-        """The most records that a batch planned now may hold. The one before has ended by `now`, `failed` or not."""
+        """Return the most records that a batch planned now may hold. The last one ended by `now`, `failed` or not."""
         most = self.bounds.records
         if not failed and self._planned and self._read:
             each = self._read / self._planned
@@ -81,11 +81,11 @@ class BatchSize:
         return self._given
 
     def read(self, size: int) -> None:
-        """Tasks have read so many more bytes."""
+        """Note that tasks have read so many more bytes."""
         self._read += size
 
     def planned(self, records: int, now: float) -> None:
-        """A batch of `records` begins; it teaches something if it is full."""
+        """Note that a batch of `records` begins; it teaches something if it is full."""
         self._planned, self._read = records, 0
         self._full_since = now if records >= self._given else None
 
@@ -118,7 +118,7 @@ class BatchSize:
 
 
 def _toward(records: int, took: float, seconds: float) -> int:
-    """How many records would take so many `seconds`, where so many took so long; at most `_STEP` times as many, or as
-    few."""
+    """Return how many records would take so many `seconds`, where so many took so long; at most `_STEP` times as
+    many, or as few."""
     pace = min(_STEP, max(seconds / max(took, 1e-9), 1 / _STEP))
     return records if 1 / _NEAR < pace < _NEAR else round(records * pace)

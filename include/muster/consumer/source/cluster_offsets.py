@@ -29,16 +29,16 @@ class OffsetsClient(Protocol):
     """
 
     def positions(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Committed | None]:
-        """The group's committed offsets with their metadata, None where there is none."""
+        """Return the group's committed offsets with their metadata, None where there is none."""
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The first offsets that Kafka still has."""
+        """Return the first offsets that Kafka still has."""
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The offsets after the last records that may be read."""
+        """Return the offsets after the last records that may be read."""
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """The ids under which Kafka has these topics now, as far as it tells."""
+        """Return the ids under which Kafka has these topics now, as far as it tells."""
 
     def close(self) -> None:
         """Leave Kafka."""
@@ -192,7 +192,7 @@ def _partly(
     partitions: Iterable[TopicPartition],
     errors: dict[TopicPartition, str],
 ) -> Mapping[TopicPartition, Value]:
-    """What `call` can answer; why it cannot answer for the others goes to `errors`."""
+    """Return what `call` can answer; why it cannot answer for the others goes to `errors`."""
     try:
         return call(partitions)
     except PartitionError as error:

@@ -56,7 +56,7 @@ def format_offsets(ranges: Ranges) -> OffsetsJson:
 
 
 def admit(backlogs: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
-    """How many records of each partition the next batch takes, `limit` in total (None: all of them).
+    """Decide how many records of each partition the next batch takes, `limit` in total (None: all of them).
 
     Half of the limit is shared equally, so that a partition with little to read is not kept waiting by those with
     much; the rest goes by backlog, so that all get to their ends at about the same time. Every partition that
@@ -85,20 +85,20 @@ def admit(backlogs: Mapping[TopicPartition, int], limit: int | None) -> dict[Top
 def next_ranges(
     positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None
 ) -> dict[TopicPartition, OffsetRange]:
-    """The next batch: for each position a range that begins there; empty where no end is known or none is left."""
+    """Plan the next batch: a range from each position on; empty where no end is known or nothing is left."""
     admitted = admit({tp: ends.get(tp, at) - at for tp, at in positions.items()}, limit)
     return {tp: (at, at + admitted.get(tp, 0)) for tp, at in positions.items()}
 
 
 def moves(before: Ranges, after: Ranges) -> bool:
-    """Whether `after` is a batch of its own: another set of partitions than `before`, or some record to read."""
+    """Tell whether `after` is a batch of its own: another set of partitions than `before`, or some record to read."""
     return before.keys() != after.keys() or any(
         after[tp][0] != before[tp][1] or after[tp][1] != after[tp][0] for tp in after
     )
 
 
 def slots(ranges: Ranges, number: int, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Which of `number` tasks reads each partition: the one that read it `before`, as far as that is about even.
+    """Choose which of `number` tasks reads each partition: that which read it `before`, as far as it is about even.
 
     All have about as many partitions, and about as many records as can be: if not, the partitions with records are
     distributed again, largest first. Few records are left where they are.
@@ -144,5 +144,5 @@ def _size(group: Iterable[tuple[TopicPartition, OffsetRange]]) -> int:
 
 
 def count(ranges: Iterable[OffsetRange]) -> int:
-    """How many offsets the ranges span: the number of records, where none is compacted away."""
+    """Count the offsets that the ranges span: the number of records, where none is compacted away."""
     return sum(end - start for start, end in ranges)

@@ -148,7 +148,7 @@ class Planner:
         return batch.model_copy(update={"metrics": {**_lag(ranges, plan), "recordsLost": str(lost)}})
 
     def _readable(self, plan: _Plan, offer: Offer) -> dict[TopicPartition, int]:
-        """Up to where the partitions may be read whose turn it is."""
+        """Return up to where the partitions may be read whose turn it is."""
         owned = {(name, p): topic.owned for name, topic in offer.topics.items() for p in topic.partitions}
         allowed = self._rates.allow(owned, self._clock())
         ends = {
@@ -217,9 +217,9 @@ class Planner:
         }
 
     def _warm_up(self, parallelism: int) -> NextBatch:
-        """The query's first batch while nothing may be taken up, which reaches no handler and counts for nothing:
-        each task reads the last record of a partition of each Kafka cluster, as far as there are any, so that the
-        JVM has done all that a batch takes before records wait for it.
+        """Plan the query's first batch while nothing may be taken up, which reaches no handler and counts for
+        nothing: each task reads the last record of a partition of each Kafka cluster, as far as there are any, so
+        that the JVM has done all that a batch takes before records wait for it.
 
         Committed offsets are not asked for, which may wait for the transaction of a consumer that has just gone.
         """
@@ -293,7 +293,7 @@ class Planner:
         return plan
 
     def _open_clusters(self, topics: Mapping[str, TopicOffer]) -> dict[str, ClusterOffsets]:
-        """The Kafka clusters of these topics; those that no topic is in any more are left."""
+        """Open the Kafka clusters of these topics; those that no topic is in any more are left."""
         wanted = {topic.source.bootstrap_servers for topic in topics.values() if topic.partitions}
         for servers in self._clusters.keys() - wanted:
             self._clusters.pop(servers).close()
@@ -358,8 +358,8 @@ class Planner:
                     self._stops_short(tp, jump.after)
 
     def _is_short(self, tp: TopicPartition, at: int) -> bool:
-        """Whether a task has found that the partition ends before `at`; after a batch that failed, `at` may be one of
-        its records that are there."""
+        """Tell whether a task has found that the partition ends before `at`; after a batch that failed, `at` may be
+        one of its records that are there."""
         return tp in self._stopped_short and self._ends_early[tp][1] < at
 
     def _after_the_end(
@@ -372,7 +372,7 @@ class Planner:
         found: OffsetsReply,
         plan: _Plan,
     ) -> Start | None:
-        """Where a partition goes on that ends before its position; None: it waits."""
+        """Return where a partition goes on that ends before its position; None: it waits."""
         now = self._clock()
         since, lowest = self._ends_early.get(tp, (now, end))
         self._ends_early[tp] = (since, min(lowest, end))
@@ -404,7 +404,7 @@ def _by_topic(ranges: Ranges) -> dict[str, dict[int, OffsetRange]]:
 
 
 def _lag(ranges: Ranges, plan: _Plan) -> dict[str, str]:
-    """What is left to read after the batch, under the names of Spark's own Kafka source."""
+    """Return what is left to read after the batch, under the names of Spark's own Kafka source."""
     behind = [max(0, plan.ends[tp] - end) for tp, (_, end) in ranges.items() if tp in plan.ends]
     if not behind:
         return {}

@@ -39,12 +39,12 @@ class Rates:
         self._allowed: dict[TopicPartition, _Allowance] = {}
 
     def of(self, topic: str) -> float | None:
-        """The rate of a topic, None if it has no limit."""
+        """Return the rate of a topic, None if it has no limit."""
         return next((rate for pattern, rate in self._rates if pattern.fullmatch(topic)), None)
 
     def allow(self, partitions: Mapping[TopicPartition, int], now: float) -> dict[TopicPartition, int]:
-        """How many records each partition may give now that is read here and has a limit; `partitions` says how many
-        its topic has."""
+        """Return how many records each partition may give now that is read here and has a limit; `partitions` says
+        how many its topic has."""
         self._allowed = {tp: allowed for tp, allowed in self._allowed.items() if tp in partitions}
         for tp, number in partitions.items():
             rate = self.of(tp[0])

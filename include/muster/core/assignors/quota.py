@@ -15,7 +15,7 @@ class Quota:
     """
 
     def __init__(self, total: int, weights: Mapping[str, int]) -> None:
-        """`weights` are whole numbers of at least 1, in the order in which blocks stand."""
+        """Take as `weights` whole numbers of at least 1, in the order in which blocks stand."""
         everything = sum(weights.values())
         cut = {c: total * weight % everything for c, weight in weights.items()}
         self._sure = {c: total * weight // everything for c, weight in weights.items()}

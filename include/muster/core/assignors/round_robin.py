@@ -89,7 +89,7 @@ class WeightedTurns:
     """
 
     def __init__(self, weights: Mapping[str, int]) -> None:
-        """`weights` are whole numbers of at least 1."""
+        """Take as `weights` whole numbers of at least 1."""
         self._weights = weights
         self._last: _Turn = (-1, "")
         self._takers: tuple[str, ...] = ()

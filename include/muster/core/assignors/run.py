@@ -68,7 +68,7 @@ def run_standbys(
 
 
 def _asked_for(assignor: Assignor, context: PlanningContext) -> dict[str, Any]:
-    """The parts of the context that `assign` has a parameter for, by name."""
+    """Return the parts of the context that `assign` has a parameter for, by name."""
     parameters = inspect.signature(assignor.assign).parameters
     return {field.name: getattr(context, field.name) for field in fields(context) if field.name in parameters}
 

@@ -41,7 +41,7 @@ class StandbyPlacement:
         wanted: int,
         active: Counter[str],
     ) -> None:
-        """`weights` are in millionths (`weight_of`); `active` is how many partitions each consumer reads."""
+        """Take `weights` in millionths (`weight_of`); `active` is how many partitions each consumer reads."""
         self.standing: dict[Task, list[str]] = {}
         self._owner: dict[Task, str] = {}
         self._wanted = wanted

@@ -38,7 +38,7 @@ class TaskBalance:
         weights: Mapping[str, int],
         alone: Iterable[str] = (),
     ) -> None:
-        """`alone` are the consumers of single partitions that are in none of `tasks`, one entry a partition."""
+        """Take as `alone` the consumers of single partitions that are in none of `tasks`, one entry a partition."""
         self.weights = weights
         self.owner: dict[Task, str] = {}
         self.load: Counter[str] = Counter(alone)

@@ -33,7 +33,7 @@ class Grouping:
     """
 
     def __init__(self, groups: Any = None) -> None:
-        """Raises `TypeError` or `ValueError` that says which entry is wrong."""
+        """Read `groups`. Raises `TypeError` or `ValueError` that says which entry is wrong."""
         self._names: dict[str, int] = {}
         self._patterns: list[tuple[re.Pattern[str], int]] = []
         self._given = groups is not None

@@ -41,7 +41,7 @@ class LoadBalancer:
         loads: PartitionLoads,
         tolerance: float,
     ) -> None:
-        """`loads` is what each partition counts; `tolerance` a fraction of the average load for a weight."""
+        """Take what each partition counts as `loads`; `tolerance` is a fraction of the average load for a weight."""
         self.owners: dict[str, dict[int, str]] = {}
         self._counts = loads.counts
         self._estimated = loads.estimated

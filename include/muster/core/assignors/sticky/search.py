@@ -188,7 +188,7 @@ class _Nodes:
     """How near some nodes are: at first all are at distance 0; later each is reached by way of one of its pairs."""
 
     def __init__(self, of_pair: _Numbers) -> None:
-        """`of_pair` is the node of each pair; each of 0, 1, 2 ... has some."""
+        """Take as `of_pair` the node of each pair; each of 0, 1, 2 ... has some."""
         self._pairs = np.argsort(of_pair, kind="stable")
         self._starts = np.flatnonzero(np.diff(of_pair[self._pairs], prepend=-1))
         self.distance = np.zeros(len(self._starts), dtype=np.int64)

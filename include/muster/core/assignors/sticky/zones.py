@@ -45,7 +45,7 @@ class ZoneDeal:
         shares: Iterable[Mapping[str, int]],
         pinned: Mapping[str, int],
     ) -> None:
-        """`shares` are the balanced ones of all pools, to which come what is `pinned` to each consumer.
+        """Take as `shares` the balanced ones of all pools, to which come what is `pinned` to each consumer.
 
         `tolerance`: by what part of that a consumer may have more or less, rounded down to partitions.
         """
