@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from muster.handlers.parquet import ParquetHandler
 
@@ -39,7 +40,8 @@ class FailsWhenAsked:
     file `trap`.poison names, `[PARTITION] [OFFSET]`.
 
     All that it is called with is noted in the file `trap`.notes, a line of JSON each: the name, the partitions, and
-    of a batch the attempt.
+    of a batch the attempt. How long Spark took for each batch is noted in `trap`.took, in seconds, when the next one
+    comes.
     """
 
     def __init__(self, path: str, trap: str) -> None:
@@ -49,6 +51,12 @@ class FailsWhenAsked:
     def _note(self, name: str, partitions: Iterable[TopicPartition] = (), attempt: int = 0) -> None:
         with Path(f"{self.trap}.notes").open("a", encoding="utf-8") as file:
             file.write(json.dumps([name, sorted(partitions), attempt]) + "\n")
+
+    def _note_time(self) -> None:
+        (query,) = SparkSession.builder.getOrCreate().streams.active
+        with Path(f"{self.trap}.took").open("a", encoding="utf-8") as file:
+            if query.lastProgress is not None:
+                file.write(f"{query.lastProgress['durationMs']['triggerExecution'] / 1000}\n")
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._note("assigned", partitions)
@@ -64,6 +72,7 @@ class FailsWhenAsked:
 
     def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
         self._note("batch", batch.ranges, batch.attempt)
+        self._note_time()
         poison = Path(f"{self.trap}.poison")
         if poison.exists():
             partition, offset = map(int, poison.read_text(encoding="utf-8").split())
