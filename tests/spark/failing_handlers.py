@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -116,3 +117,23 @@ def _wait(
         Path(f"{trap}.{task}.{attempt}").touch()
         while task in tasks and attempt == 0 and trap.exists():
             threading.Event().wait(0.05)
+
+
+class TakesItsTime:
+    """Takes so many seconds a record as the file `trap` says, and stays in its batch while `trap`.hold is there.
+
+    Each batch is noted in `trap`.notes, a line of JSON: its records, the bytes of their values, and the seconds that
+    each record took.
+    """
+
+    def __init__(self, path: str, trap: str) -> None:
+        self.trap = trap
+
+    def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
+        sizes = [len(row.value) for row in batch_df.select("value").collect()]
+        pace = float(Path(self.trap).read_text(encoding="utf-8"))
+        time.sleep(len(sizes) * pace)
+        while Path(f"{self.trap}.hold").exists():
+            time.sleep(0.05)
+        with Path(f"{self.trap}.notes").open("a", encoding="utf-8") as file:
+            file.write(json.dumps([len(sizes), sum(sizes), pace]) + "\n")
