@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from muster.handlers.parquet import ParquetHandler
 
@@ -39,7 +41,8 @@ class FailsWhenAsked:
     file `trap`.poison names, `[PARTITION] [OFFSET]`.
 
     All that it is called with is noted in the file `trap`.notes, a line of JSON each: the name, the partitions, and
-    of a batch the attempt.
+    of a batch the attempt. How long Spark took for each batch is noted in `trap`.took, in seconds, when the next one
+    comes.
     """
 
     def __init__(self, path: str, trap: str) -> None:
@@ -49,6 +52,12 @@ class FailsWhenAsked:
     def _note(self, name: str, partitions: Iterable[TopicPartition] = (), attempt: int = 0) -> None:
         with Path(f"{self.trap}.notes").open("a", encoding="utf-8") as file:
             file.write(json.dumps([name, sorted(partitions), attempt]) + "\n")
+
+    def _note_time(self) -> None:
+        (query,) = SparkSession.builder.getOrCreate().streams.active
+        with Path(f"{self.trap}.took").open("a", encoding="utf-8") as file:
+            if query.lastProgress is not None:
+                file.write(f"{query.lastProgress['durationMs']['triggerExecution'] / 1000}\n")
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._note("assigned", partitions)
@@ -64,6 +73,7 @@ class FailsWhenAsked:
 
     def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
         self._note("batch", batch.ranges, batch.attempt)
+        self._note_time()
         poison = Path(f"{self.trap}.poison")
         if poison.exists():
             partition, offset = map(int, poison.read_text(encoding="utf-8").split())
@@ -107,3 +117,23 @@ def _wait(
         Path(f"{trap}.{task}.{attempt}").touch()
         while task in tasks and attempt == 0 and trap.exists():
             threading.Event().wait(0.05)
+
+
+class TakesItsTime:
+    """Takes so many seconds a record as the file `trap` says, and stays in its batch while `trap`.hold is there.
+
+    Each batch is noted in `trap`.notes, a line of JSON: its records, the bytes of their values, and the seconds that
+    each record took.
+    """
+
+    def __init__(self, path: str, trap: str) -> None:
+        self.trap = trap
+
+    def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
+        sizes = [len(row.value) for row in batch_df.select("value").collect()]
+        pace = float(Path(self.trap).read_text(encoding="utf-8"))
+        time.sleep(len(sizes) * pace)
+        while Path(f"{self.trap}.hold").exists():
+            time.sleep(0.05)
+        with Path(f"{self.trap}.notes").open("a", encoding="utf-8") as file:
+            file.write(json.dumps([len(sizes), sum(sizes), pace]) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,7 +11,6 @@ import deltalake
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-import yaml
 
 from devstack.cache import cache_dir
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -22,12 +20,12 @@ from tests.support.fetched_packages import fetched
 from tests.support.hand_coordinator import coordinating
 from tests.support.http_pages import Page, Pages, Request
 from tests.support.only_long import only_long
+from tests.support.recipes import Recipe
 from tests.support.spark_topics import committed, create_topic, producer_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text(encoding="utf-8")
-SECTION = PAGE.split("## Avro and Protobuf with a schema registry\n")[1].split("\n## ")[0]
+RECIPE = Recipe("sinks.md", "Avro with a schema registry")
 CLIENT = Path(__file__).with_name("schema-registry-2.16.1.txt")
 """What `pip install confluent-kafka[schemaregistry]` adds to this environment."""
 
@@ -74,15 +72,8 @@ def asked_id(request: Request) -> str:
     return urlsplit(request.path).path.removeprefix("/schemas/ids/")
 
 
-def spark_conf() -> dict[str, str]:
-    """The configuration that the page names."""
-    (line,) = re.findall(r"`spark_conf: (\{.*?\})`", SECTION)
-    conf: dict[str, str] = yaml.safe_load(line)
-    return conf
-
-
 def test_avro_recipe_names_the_spark_of_this_environment() -> None:
-    (package,) = spark_conf().values()
+    (package,) = RECIPE.spark_conf.values()
     assert package.rpartition(":")[2] == pyspark.__version__
 
 
@@ -94,8 +85,7 @@ def test_avro_recipe_decodes_two_schemas_in_one_batch(
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
-    (recipe,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-    (tmp_path / "avro_recipe.py").write_text(recipe, encoding="utf-8")
+    (tmp_path / "avro_recipe.py").write_text(RECIPE.code, encoding="utf-8")
     topic, name = create_topic(kafka, 2), f"avro-{uuid.uuid4().hex[:8]}"
     producer = producer_of(kafka)
     for partition, value in (
@@ -135,7 +125,7 @@ def test_avro_recipe_decodes_two_schemas_in_one_batch(
             tmp_path,
             handler="avro_recipe.Decode",
             options={"registry": f"http://127.0.0.1:{registry.port}", "reader_schema": json.dumps(READ)},
-            conf={**spark_conf(), "spark.jars.ivy": str(cache_dir() / "ivy")},
+            conf={**RECIPE.spark_conf, "spark.jars.ivy": str(cache_dir() / "ivy")},
             paths=(tmp_path, fetched(CLIENT)),
         ) as job,
     ):
