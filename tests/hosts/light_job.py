@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import pyarrow as pa
+import pyspark
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from muster.consumer import main as job
@@ -180,6 +181,8 @@ def _end(consumer: Consumer, tp: tuple[str, int]) -> float:
 
 class _Registry:
     """As much of a session as a supervisor asks for when it is made."""
+
+    version = pyspark.__version__
 
     @property
     def conf(self) -> _Registry:

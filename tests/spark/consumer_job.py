@@ -17,6 +17,7 @@ from typing import Any, Self
 import httpx
 import psutil
 import pyarrow.dataset
+import pyspark
 
 from devstack.connector import connector_jar
 from devstack.guard import guard
@@ -25,6 +26,8 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from muster.settings.consumer import ConsumerSettings, TopicHandler
 
 ROOT = Path(__file__).resolve().parents[2]
+SPARK = Path(pyspark.__file__).parent
+"""That of this process, which `test_versions.py` chooses."""
 SERVICE = "job-test"
 
 
@@ -94,12 +97,14 @@ class ConsumerJob:
             "JOB_DATA": str(self.data),
             "TMPDIR": str(self.folder),
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(map(str, [*self.paths, ROOT / "include", Path(__file__).parent])),
+            "PYTHONPATH": os.pathsep.join(
+                map(str, [*self.paths, ROOT / "include", Path(__file__).parent, SPARK.parent])
+            ),
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    Path(sys.executable).with_name("spark-submit"),
+                    SPARK / "bin" / "spark-submit",
                     *("--master", self.master, "--driver-memory", "512m"),
                     *("--jars", str(connector_jar())),
                     *("--conf", "spark.ui.enabled=false"),

@@ -1,4 +1,4 @@
-"""The connector with the versions of Spark that Muster itself is not tested with."""
+"""The connector and a whole job with the versions of Spark that Muster itself is not tested with."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from tests.support.only_long import only_long
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
 TESTS = (
-    "test_rows_have_keys_values_headers_and_timestamps",
-    "test_partitions_come_and_go_without_a_restart",
-    "test_records_deleted_between_planning_and_reading_are_counted",
+    "test_connector.py::test_rows_have_keys_values_headers_and_timestamps",
+    "test_connector.py::test_partitions_come_and_go_without_a_restart",
+    "test_connector.py::test_records_deleted_between_planning_and_reading_are_counted",
+    "test_consumer_job.py::test_consumer_reads_what_is_assigned_and_commits_it",
+    "test_consumer_job.py::test_a_partition_taken_away_is_closed_and_committed_while_the_others_go_on",
 )
 
 pytestmark = [
@@ -28,8 +30,8 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("lock", sorted(_HERE.glob("pyspark-*.txt")), ids=lambda lock: lock.stem)
-def test_connector_reads_with(lock: Path) -> None:
-    tests = [f"{_HERE / 'test_connector.py'}::{name}" for name in TESTS]
+def test_connector_reads_and_a_job_hands_over_with(lock: Path) -> None:
+    tests = [f"{_HERE}/{name}" for name in TESTS]
     paths = [str(fetched(lock)), str(_ROOT / "include"), str(_ROOT)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     environment.pop("SPARK_HOME", None)

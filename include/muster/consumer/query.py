@@ -43,16 +43,9 @@ HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
 WARM_UPS = 3
 """How often the first batch is gone through to warm up; each time is faster than the one before."""
-SCRATCH = {
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""Settings of a session whose checkpoints are not read after a crash: to write no checksum of its own beside each
-file of them, and to put files in their places by a plain rename. On a local disk Spark's default way starts processes
-for that (`readlink`), besides those for a file's rights (`chmod`): a good part of what a batch costs besides its
-records."""
+MOVED = (4, 1)
+"""The version of Spark since which what manages the files of checkpoints, which has no public name, is in a package
+of its own."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 
 
@@ -81,7 +74,7 @@ class QuerySupervisor:
         self._error: str | None = None
         self._tried: dict[tuple[TopicPartition, str], tuple[int, int]] = {}
         """By partition and topic id: up to where the handler has raised, and how many times."""
-        for key, value in SCRATCH.items():
+        for key, value in scratch_settings(spark.version).items():
             spark.conf.set(key, value)
 
     def stop(self) -> None:
@@ -195,13 +188,30 @@ class QuerySupervisor:
             self._tried[place] = (max(until, end), failures + 1) if begin < until else (end, 1)
 
 
+def scratch_settings(spark_version: str) -> dict[str, str]:
+    """Return the settings of a session whose checkpoints are not read after a crash.
+
+    They write no checksum of their own beside each file, and put files in their places by a plain rename. On a local
+    disk Spark's default way starts processes for that (`readlink`), besides those for a file's rights (`chmod`): a
+    good part of what a batch costs besides its records.
+    """
+    streaming = "org.apache.spark.sql.execution.streaming"
+    major, minor = map(int, spark_version.split(".")[:2])
+    package = f"{streaming}.checkpointing" if (major, minor) >= MOVED else streaming
+    return {
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager",
+    }
+
+
 def cause(error: BaseException) -> str:
     """Say what went wrong, in one line: of the traces that Spark strings together, the innermost exception."""
     text = str(error)
     if isinstance(error, PySparkException | Py4JError):
         if isinstance(error, StreamingQueryException):
             text = text.partition("=== Streaming Query ===")[0] or text
-        lines = [line.strip() for line in text.splitlines()]
+        # py4j puts a colon before the first line of a Java trace.
+        lines = [line.strip().removeprefix(": ").removeprefix("Caused by: ") for line in text.splitlines()]
         python = [line for line in lines if _EXCEPTION.match(line)]
         if python:
             return python[-1][:500]

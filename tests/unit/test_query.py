@@ -1,0 +1,58 @@
+"""What the supervisor of Spark's query says, and what it asks of the session."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+from py4j.protocol import Py4JError
+
+from muster.consumer.query import cause, scratch_settings
+
+
+def test_cause_is_the_innermost_exception_of_a_java_trace() -> None:
+    trace = (
+        "An error occurred while calling o149.start.\n"
+        ": java.util.concurrent.ExecutionException: java.io.IOException: outer\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "Caused by: java.io.IOException: no space left on device\n"
+        "\t... 3 more\n"
+    )
+    assert cause(Py4JError(trace)) == "java.io.IOException: no space left on device"
+
+
+def test_cause_is_pythons_exception_where_java_wraps_one() -> None:
+    trace = (
+        "An error occurred while calling o1.start.\n"
+        ": org.apache.spark.SparkException: Job aborted\n"
+        "Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        '  File "handler.py", line 3, in process\n'
+        "ValueError: no number\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)\n"
+    )
+    assert cause(Py4JError(trace)) == "ValueError: no number"
+
+
+def test_installed_spark_has_the_class_that_manages_files_of_checkpoints() -> None:
+    name = scratch_settings(pyspark.__version__)["spark.sql.streaming.checkpointFileManagerClass"]
+    [jar] = (Path(pyspark.__file__).parent / "jars").glob("spark-sql_*.jar")
+    with zipfile.ZipFile(jar) as classes:
+        assert f"{name.replace('.', '/')}.class" in classes.namelist()
+
+
+@pytest.mark.parametrize(
+    ("version", "package"),
+    [
+        ("3.5.7", "streaming"),
+        ("4.0.1", "streaming"),
+        ("4.1.1", "checkpointing"),
+        ("4.2.0-SNAPSHOT", "checkpointing"),
+    ],
+)
+def test_class_that_manages_files_of_checkpoints_is_looked_for_where_each_spark_has_it(
+    version: str, package: str
+) -> None:
+    name = scratch_settings(version)["spark.sql.streaming.checkpointFileManagerClass"]
+    assert name.split(".")[-2:] == [package, "FileSystemBasedCheckpointFileManager"]
