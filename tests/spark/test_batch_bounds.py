@@ -16,9 +16,10 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.support.hand_coordinator import coordinating
+from tests.support.only_long import only_long
 from tests.support.spark_topics import committed, create_topic, produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), only_long]
 
 BYTES = 50_000
 """`max_bytes_per_batch`."""
