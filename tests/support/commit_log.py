@@ -74,10 +74,14 @@ class CommitLog:
         return commits[low].at if low < len(commits) else None
 
     def longest_pause(self, since: float, until: float) -> float:
-        """The longest time within these, in seconds, for which a partition was not committed further."""
+        """The longest time within these, in seconds, for which a partition was not committed further.
+
+        An offset that is committed again, as versions before this one do when they take a partition up, is no step.
+        """
         longest = 0.0
         for commits in list(self._commits.values()):
-            moments = [since, *(commit.at for commit in commits if since <= commit.at < until), until]
+            further = (late.at for early, late in pairwise(commits) if late.offset != early.offset)
+            moments = [since, *(at for at in further if since <= at < until), until]
             longest = max(longest, *(later - earlier for earlier, later in pairwise(moments)))
         return longest
 
