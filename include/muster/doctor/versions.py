@@ -31,7 +31,8 @@ TESTED: Mapping[str, Tested] = {
     "Spark": Tested(
         "3.5",
         "4.2",
-        "all tests on 4.2; an installation on 3.5, which needs Python 3.11; the connector alone with 3.5 and 4.1",
+        "all tests on 4.2; an installation on 3.5, which needs Python 3.11; the connector and a hand-over of a job "
+        "with 3.5 and 4.1",
     ),
     "Kafka": Tested("4.3", "4.3", "all tests"),
     "ZooKeeper": Tested("3.9", "3.9", "all tests"),
