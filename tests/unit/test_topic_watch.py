@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from muster.consumer.committer import GONE_AFTER, SHARE, TOPICS_LOOK, TopicWatch
+from muster.consumer.committer import GONE_AFTER, LONGEST_LOOK, SHARE, TOPICS_LOOK, TopicWatch
 from muster.edges.kafka import Identities, KafkaError, TopicListing
 
 
@@ -71,3 +71,6 @@ def test_a_look_that_took_long_is_followed_by_a_long_pause(kafka: Kafka) -> None
     now = iter([10.0, 11.0, 11.0])
     watch.look({"t"}, lambda: next(now))
     assert watch.pause(11.0) == pytest.approx(SHARE)
+    now = iter([100.0, 109.0, 109.0])
+    watch.look({"t"}, lambda: next(now))
+    assert watch.pause(109.0) == pytest.approx(LONGEST_LOOK), "one slow answer does not blind it for minutes"

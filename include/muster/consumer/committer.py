@@ -45,6 +45,8 @@ before each commit."""
 SHARE = 50
 """A look that takes long is followed by a pause of so many times that: many partitions cost Kafka and this process
 time, and the looks must take no more than two per cent of it."""
+LONGEST_LOOK = 60.0
+"""Seconds of that pause at most: one slow answer must not hide for minutes that a topic was created again."""
 GONE_AFTER = 10.0
 """Seconds for which Kafka does not know a topic until it counts as gone, if a list of all topics agrees."""
 
@@ -463,5 +465,5 @@ class TopicWatch:
         if gone:
             listing = self._topics.list_topics()
             gone -= listing.partitions.keys() | listing.errors.keys()
-        self._due = clock() + max(TOPICS_LOOK, SHARE * (now - began))
+        self._due = clock() + min(LONGEST_LOOK, max(TOPICS_LOOK, SHARE * (now - began)))
         return Identities(found.ids, gone)
