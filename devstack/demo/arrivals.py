@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ class Arrivals:
     """What the Parquet files hold. `rows` counts each distinct source row once, `records` counts everything.
 
     `read_twice` is the number of records that stand there again, by topic, partition and offset;
-    `produced_twice` would be source rows under several offsets.
+    `produced_twice` would be source rows under several offsets. `complete_to` is the first source row that is not
+    there, counted from 0: what is behind it says nothing of a partition that is not read.
     """
 
     records: int
@@ -24,6 +26,7 @@ class Arrivals:
     read_twice: int
     produced_twice: int
     carriers: Counter[str]
+    complete_to: int = 0
 
 
 def count_arrivals(path: Path) -> Arrivals:
@@ -56,4 +59,5 @@ def _count(path: Path, group: str | None) -> Arrivals:
         if group:
             groups[record[group]] += 1
     read_twice = table.num_rows - distinct
-    return Arrivals(table.num_rows, len(seen), read_twice, again - read_twice, groups)
+    complete_to = next(row for row in itertools.count() if row not in seen)
+    return Arrivals(table.num_rows, len(seen), read_twice, again - read_twice, groups, complete_to)

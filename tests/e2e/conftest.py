@@ -90,8 +90,8 @@ class RunningStack:
         return self.view.shares(TOPIC) if self.view.stable(TOPIC) else {}
 
     def arrived(self) -> int:
-        """How many different numbers stand in the Parquet files."""
-        return count_numbers(self.stack.data / "numbers").rows
+        """The first number that does not stand in the Parquet files."""
+        return count_numbers(self.stack.data / "numbers").complete_to
 
     def describe(self) -> str:
         """How things stand, for messages."""

@@ -109,7 +109,7 @@ class Installation:
     def flows(self) -> None:
         """Whatever was produced by now arrives."""
         produced = self.producer.produced
-        self.until(lambda: count_numbers(self.data).rows >= produced, 60, f"{produced} records arrive")
+        self.until(lambda: count_numbers(self.data).complete_to >= produced, 60, f"{produced} records arrive")
 
     def muster(self, *arguments: str) -> str:
         """Run the installed command and return what it prints."""
