@@ -14,6 +14,7 @@ from devstack.demo.flights import FlightsProducer
 from devstack.leftovers import MARKER
 from devstack.process import ServerProcess
 
+_ROOT = Path(__file__).resolve().parents[2]
 RATE = 5.0
 """Flights a second. Few, because each batch becomes some small files."""
 
@@ -23,7 +24,10 @@ def start_flow(stack: Path, bootstrap_servers: str, topic: str) -> ServerProcess
     command = [sys.executable, "-m", "devstack.demo.flow", bootstrap_servers, topic]
     folder = stack / "flow"
     folder.mkdir(parents=True, exist_ok=True)
-    return ServerProcess.spawn(command, folder / "flow.log", folder, {**os.environ, MARKER: str(stack)})
+    # The demo's own environment has the path of Airflow, which knows nothing of this package.
+    path = os.pathsep.join((str(_ROOT / "include"), str(_ROOT)))
+    environment = {**os.environ, "PYTHONPATH": path, MARKER: str(stack)}
+    return ServerProcess.spawn(command, folder / "flow.log", folder, environment)
 
 
 def main(bootstrap_servers: str, topic: str) -> None:
