@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from muster.settings.connection_lookup import CONNECTIONS, read_variable
 from muster.settings.connection_parsing import ConnectionSettingsError
 from tests.dags.conftest import connection
+from tests.support.bare_shell import bare_shell
 
 SECRET = "tell-nobody"  # noqa: S105
 ROOT = Path(__file__).parents[2]
@@ -109,13 +109,11 @@ session.commit()
 
 @pytest.mark.airflow
 def test_airflow_is_asked_where_no_variable_is_set(tmp_path: Path) -> None:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "MUSTER"))}
-    env = {
-        **kept,
-        "AIRFLOW_HOME": str(tmp_path),
-        "MUSTER_CLUSTERS": str(ROOT / "clusters.d"),
-        "PYTHONPATH": str(ROOT / "include"),
-    }
+    env = bare_shell(
+        AIRFLOW_HOME=str(tmp_path),
+        MUSTER_CLUSTERS=str(ROOT / "clusters.d"),
+        PYTHONPATH=str(ROOT / "include"),
+    )
 
     def muster_plan(**more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "muster.cli", "plan", "--cluster", "flights"]

@@ -20,6 +20,7 @@ from muster.cli.local_stack import FILE, FOLDER
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.support.bare_shell import bare_shell
 from tests.support.only_long import only_long
 
 ALL_RIGHT = r"demo: produced=(\d+) arrived=\1 missing=0 duplicates=0 rebalances=\d+\s*\Z"
@@ -72,11 +73,10 @@ def devstack(demo: Path, command: str) -> str:
 
 def run(cwd: Path, *command: str, **variables: str) -> str:
     """Run a command in a shell that knows nothing of the stack; return all that it shows."""
-    shell = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "MUSTER"))}
     path = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
     done = subprocess.run(
         command,
-        env=shell | {"PYTHONPATH": path, **variables},
+        env=bare_shell(PYTHONPATH=path, **variables),
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

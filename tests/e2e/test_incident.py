@@ -13,6 +13,7 @@ import pytest
 from devstack.airflow import ROOT
 from devstack.guard import guard
 from devstack.leftovers import MARKER, processes_of
+from tests.support.bare_shell import bare_shell
 from tests.support.debian_programs import needed
 from tests.support.only_long import only_long
 
@@ -30,11 +31,10 @@ def test_incident_ends_with_each_record_in_both_tables_once(tmp_path: Path) -> N
     needed("pg_lsclusters")
     folder = tmp_path / "incident"
     guard.watch_marker(MARKER, str(folder))
-    shell = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "MUSTER"))}
     path = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-m", "devstack.incident", "--no-keep", "--folder", str(folder)],
-        env=shell | {"PYTHONPATH": path},
+        env=bare_shell(PYTHONPATH=path),
         capture_output=True,
         text=True,
         check=False,

@@ -22,6 +22,7 @@ from muster.sinks import Batch, DeltaSink
 from tests.conftest import Eventually
 from tests.support.database_writer import PARTITIONS, TOPIC, batch_of
 from tests.support.debian_programs import needed
+from tests.support.delta_rows import delta_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,10 +35,7 @@ def write(sink: DeltaSink, *cuts: tuple[int, int], partitions: tuple[int, ...] =
 
 
 def found(path: Path) -> Counter[tuple[Any, ...]]:
-    if not deltalake.DeltaTable.is_deltatable(str(path)):
-        return Counter()
-    table = deltalake.DeltaTable(str(path)).to_pyarrow_table()
-    return Counter(zip(*(table.column(n).to_pylist() for n in ("partition", "offset", "value")), strict=True))
+    return Counter(delta_rows(path, "partition", "offset", "value"))
 
 
 def once(begin: int, end: int, partitions: tuple[int, ...] = PARTITIONS) -> dict[tuple[Any, ...], int]:

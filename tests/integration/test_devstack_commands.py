@@ -23,6 +23,7 @@ from devstack.stack import Stack
 from muster.cli.local_stack import FILE, FOLDER
 from muster.settings.consumer import VARIABLE as CONSUMER
 from tests.conftest import Eventually
+from tests.support.bare_shell import bare_shell
 
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
@@ -72,10 +73,9 @@ class Commands:
 
     def muster(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Give `muster` in the folder that has `.devstack`, with nothing of an Airflow in the environment."""
-        shell = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "MUSTER"))}
         return subprocess.run(
             [sys.executable, "-m", "muster.cli", *arguments],
-            env={**shell, "PYTHONPATH": PYTHONPATH},
+            env=bare_shell(PYTHONPATH=PYTHONPATH),
             cwd=self.folder.parent,
             capture_output=True,
             text=True,

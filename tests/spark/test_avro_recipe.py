@@ -16,6 +16,7 @@ from devstack.cache import cache_dir
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers
+from tests.support.delta_rows import delta_rows
 from tests.support.fetched_packages import fetched
 from tests.support.hand_coordinator import coordinating
 from tests.support.http_pages import Page, Pages, Request
@@ -104,15 +105,9 @@ def test_avro_recipe_decodes_two_schemas_in_one_batch(
         (1, 1, "AA", 64, "unknown"),
     }
 
-    def stored() -> list[tuple[object, ...]]:
-        if not deltalake.DeltaTable.is_deltatable(str(job.data)):
-            return []
-        table = deltalake.DeltaTable(str(job.data)).to_pyarrow_table()
-        names = ("partition", "offset", "carrier", "delay", "tail")
-        return sorted(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-
     def has(rows: set[tuple[object, ...]]) -> bool:
-        assert stored() == sorted(rows), job.log_tail()
+        found = delta_rows(job.data, "partition", "offset", "carrier", "delay", "tail")
+        assert found == sorted(rows), job.log_tail()
         return True
 
     with (

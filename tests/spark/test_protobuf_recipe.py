@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-import deltalake
 import httpx
 import pyspark
 import pytest
@@ -15,6 +14,7 @@ from devstack.cache import cache_dir
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers
+from tests.support.delta_rows import delta_rows
 from tests.support.hand_coordinator import coordinating
 from tests.support.only_long import only_long
 from tests.support.recipes import Recipe
@@ -84,15 +84,8 @@ def test_protobuf_recipe_decodes_records_of_an_older_and_of_the_newest_schema(
         producer.produce(topic, value, partition=0)
     assert producer.flush(30) == 0
 
-    def stored() -> list[tuple[object, ...]]:
-        if not deltalake.DeltaTable.is_deltatable(str(job.data)):
-            return []
-        table = deltalake.DeltaTable(str(job.data)).to_pyarrow_table()
-        names = ("offset", "carrier", "delay", "tail")
-        return sorted(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-
     def has(*rows: tuple[object, ...]) -> bool:
-        assert stored() == list(rows), job.log_tail()
+        assert delta_rows(job.data, "offset", "carrier", "delay", "tail") == list(rows), job.log_tail()
         return True
 
     with (

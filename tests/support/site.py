@@ -24,6 +24,7 @@ from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 from tests.conftest import Eventually
+from tests.support.bare_shell import bare_shell
 from tests.support.obedient_consumers import coordinator, registered
 
 ROOT = Path(__file__).parents[2]
@@ -59,16 +60,11 @@ class Site:
         return load_clusters(self.clusters)[self.name]
 
     def run(self, *args: str, command: str = "plan") -> subprocess.CompletedProcess[str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "MUSTER"))}
         # An Airflow that cannot be imported: the variables have to be enough.
         (self.folder / "airflow").mkdir(exist_ok=True)
         (self.folder / "airflow" / "__init__.py").write_text("raise RuntimeError('imported')")
-        env = {
-            **kept,
-            "PYTHONPATH": os.pathsep.join(map(str, (self.folder, ROOT / "include", ROOT))),
-            "HOME": str(self.folder),
-            **self.environment(),
-        }
+        path = os.pathsep.join(map(str, (self.folder, ROOT / "include", ROOT)))
+        env = bare_shell(PYTHONPATH=path, HOME=str(self.folder), **self.environment())
         return subprocess.run(
             [sys.executable, "-m", "muster.cli", *command.split(), "--cluster", self.name, *args],
             env=env,
