@@ -20,7 +20,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from devstack.airflow import Airflow
+from devstack.airflow import ROOT, Airflow
 from devstack.airflow_api import AirflowApi, wait_for
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
@@ -160,6 +160,7 @@ def world(
     environment = {
         "MUSTER_CLUSTERS": str(clusters),
         "MUSTER_APPLICATION": str(LIGHT_CONSUMER),
+        "PYTHONPATH": str(ROOT),  # where the notifier is
         "AIRFLOW_CONN_MUSTER_CONSUL": connection(conn_type="http", host=consul.host, port=consul.port),
         "AIRFLOW_CONN_MUSTER_SPARK": connection(conn_type="spark", host="local[1]"),
         "AIRFLOW_CONN_MUSTER_ZOOKEEPER": connection(conn_type="generic", host="127.0.0.1:9"),

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from devstack import airflow as devstack_airflow
-from devstack.airflow import Airflow
+from devstack.airflow import ROOT, Airflow
 from muster.commands.table import COMMANDS
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
@@ -70,6 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> 
     (folder / "teams.yaml").write_text(yaml.safe_dump({"clusters": entries}))
     environment = {
         "MUSTER_CLUSTERS": str(folder / "teams.yaml"),
+        "PYTHONPATH": str(ROOT),  # where the auth manager is
         "AIRFLOW__CORE__AUTH_MANAGER": "tests.dashboard.teams_auth_manager.TeamsAuthManager",
         "AIRFLOW_CONN_MUSTER_CONSUL": connection(conn_type="http", host=consul.host, port=consul.port),
         "AIRFLOW_CONN_MUSTER_ZOOKEEPER": connection(
