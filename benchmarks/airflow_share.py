@@ -1,9 +1,9 @@
-"""What Airflow itself costs: time, processes, CPU and rows of a coordinator with nothing to do, at several ticks;
-what it adds to a failover; and the size of its database that retention settles at.
+"""What Airflow itself costs: time, processes, CPU and rows of a coordinator with nothing to do, with long polls of
+several lengths; what it adds to a failover; and the size of its database that retention settles at.
 
 A real Airflow with this checkout's `airflow.cfg`, and one with Airflow's defaults, both with simulated consumers. The
 last line has, with `airflow.cfg`, the seconds between two long polls, the CPU seconds and the bytes of a
-run, and what the database settles at with the default tick and retention; and the ratios to Airflow's
+run, and what the database settles at with the default long poll and retention; and the ratios to Airflow's
 defaults of the first two, of the CPU without a run, and of the time from a consumer's leaving to the new plan.
 """
 
@@ -33,7 +33,7 @@ SIDES = {"tuned": Settings(), "bare": Settings(bare=True), "cold": Settings(prel
 
 
 @click.command()
-@click.option("--tick", "ticks", multiple=True, type=float, default=(2, 5, 15, 60), show_default=True)
+@click.option("--long-poll", "polls", multiple=True, type=float, default=(2, 5, 15, 60), show_default=True)
 @click.option(
     "--events",
     default=6,
@@ -57,11 +57,11 @@ SIDES = {"tuned": Settings(), "bare": Settings(bare=True), "cold": Settings(prel
     metavar="VARIABLE=VALUE",
     help="Another value of a setting, such as AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME=1.",
 )
-@click.option("--quick", is_flag=True, help="One tick of 2 s, 4 events; writes no report.")
+@click.option("--quick", is_flag=True, help="A long poll of 2 s, 4 events; writes no report.")
 @OUTPUT
 @RESULTS
 def main(
-    ticks: tuple[float, ...],
+    polls: tuple[float, ...],
     events: int,
     pruning: bool,
     names: tuple[str, ...],
@@ -73,11 +73,11 @@ def main(
     """Print what is measured as it comes, and write tables."""
     load_before = os.getloadavg()[0]
     if quick:
-        ticks, events = (2.0,), min(events, 4)
+        polls, events = (2.0,), min(events, 4)
     sides = load(kept) if kept else ()
     for name in names:
         settings = replace(SIDES[name], changed=dict(_pair(text) for text in changed))
-        sides = joined(sides, _measure(settings, ticks, events, pruning and name == "tuned"))
+        sides = joined(sides, _measure(settings, polls, events, pruning and name == "tuned"))
         if kept:
             save(kept, sides)
     if not quick:
@@ -86,8 +86,8 @@ def main(
     say(last_line(sides))
 
 
-def _measure(settings: Settings, ticks: tuple[float, ...], events: int, pruning: bool) -> Side:
-    clusters = {f"tick-{tick:g}": tick for tick in ticks}
+def _measure(settings: Settings, polls: tuple[float, ...], events: int, pruning: bool) -> Side:
+    clusters = {f"poll-{poll:g}": poll for poll in polls}
     with tempfile.TemporaryDirectory(prefix="bench-share-") as folder:
         stage = Stage(Path(folder), settings, {**clusters, REACTING: 20.0})
         with stage.up() as api:
@@ -97,14 +97,14 @@ def _measure(settings: Settings, ticks: tuple[float, ...], events: int, pruning:
             )
             new = stand(stage)
             side = Side(settings.name, without, memory)
-            for cluster, tick in clusters.items():
+            for cluster, poll in clusters.items():
                 with stage.coordinated(api, cluster):
-                    seen = quiet(stage, cluster, tick, without)
+                    seen = quiet(stage, cluster, poll, without)
                 side = replace(side, quiet=(*side.quiet, seen))
                 a_run = seen.cpu_a_run
                 say(
-                    f"tick {tick:g}: {seen.runs} runs in {seen.seconds:.0f} s, deaf for {median(seen.deaf):.2f} s; "
-                    f"a run: {sum(a_run.values()):.2f} CPU s ({_shown(a_run)}), "
+                    f"long poll {poll:g}: {seen.runs} runs in {seen.seconds:.0f} s, "
+                    f"deaf for {median(seen.deaf):.2f} s; a run: {sum(a_run.values()):.2f} CPU s ({_shown(a_run)}), "
                     f"{sum(seen.rows.values()) / seen.runs:.1f} rows"
                 )
             if events:

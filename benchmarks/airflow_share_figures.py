@@ -28,15 +28,16 @@ TUNED, DEFAULTS = "airflow.cfg", "Airflow's defaults"
 
 @dataclass(frozen=True)
 class Quiet:
-    """Runs with nothing to do, at one tick, in a window of `seconds` from the end of a run to the end of another.
+    """Runs with nothing to do and a `long_poll` of so many seconds, in a window of `seconds` from the end of a run to
+    the end of another.
 
     `deaf` is, for each run, the seconds without a listener: from one long poll's end to the next one's,
-    without the tick. `gaps` is the part of it between two tasks `WAITS`. `cpu` is in seconds by part, and
+    without its length. `gaps` is the part of it between two tasks `WAITS`. `cpu` is in seconds by part, and
     `idle` in seconds a second when no run is made. `tasks` and `parsers` are processes that were started, by the
     executor and by the DAG processor; `logs` is bytes of task logs.
     """
 
-    tick: float
+    long_poll: float
     runs: int
     seconds: float
     deaf: tuple[float, ...]
@@ -113,14 +114,14 @@ class Side:
     pruning: Pruning | None = None
 
     def joined(self, later: Side) -> Side:
-        """Join both; a tick that `later` measured again replaces the old, reactions add up, `idle` is the mean."""
-        ticks = {quiet.tick: quiet for quiet in (*self.quiet, *later.quiet)}
+        """Join both; a length that `later` measured again replaces the old, reactions add up, `idle` is the mean."""
+        polls = {quiet.long_poll: quiet for quiet in (*self.quiet, *later.quiet)}
         before, after = len(self.quiet), len(later.quiet)
         share = after / (before + after) if before + after else 1.0
         return replace(
             later,
             idle={part: share * later.idle[part] + (1 - share) * self.idle[part] for part in PARTS},
-            quiet=tuple(ticks[tick] for tick in sorted(ticks)),
+            quiet=tuple(polls[poll] for poll in sorted(polls)),
             reactions=(*self.reactions, *later.reactions),
             pruning=later.pruning or self.pruning,
         )
@@ -140,17 +141,17 @@ class Side:
 
     @property
     def cpu_a_run(self) -> dict[str, float]:
-        """Seconds by part, at the shortest tick: the longer it is, the more is lost in what Airflow takes anyway."""
-        return min(self.quiet, key=lambda quiet: quiet.tick).cpu_a_run
+        """Seconds by part, with the shortest long poll: a longer one loses more in what Airflow takes anyway."""
+        return min(self.quiet, key=lambda quiet: quiet.long_poll).cpu_a_run
 
     @property
     def rows_a_run(self) -> dict[str, float]:
-        """By table, over all ticks."""
+        """By table, over all lengths."""
         return self._a_run(lambda quiet: quiet.rows)
 
     @property
     def bytes_a_run(self) -> dict[str, float]:
-        """Bytes of the database's pages by table, with indexes, over all ticks."""
+        """Bytes of the database's pages by table, with indexes, over all lengths."""
         return self._a_run(lambda quiet: quiet.bytes)
 
     @property

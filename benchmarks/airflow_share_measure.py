@@ -27,10 +27,10 @@ from muster.edges.zookeeper import TopicStore
 IDLE = 40.0
 """Seconds for which Airflow is watched without a run: all DAG files are parsed twice in it."""
 LEAST = 25.0
-"""Seconds for which a tick is watched at least; then until the next end of a run."""
+"""Seconds for which a long poll's length is watched at least; then until the next end of a run."""
 SETTLED = 2.5
 """Seconds after its start from when on the task that waits is sure to be in its long poll."""
-EMPTY = {"ticks": "1s", "failures": "1s"}
+EMPTY = {"quiet_runs": "1s", "failures": "1s"}
 """Retention that keeps rebalances only."""
 CLEANING = (
     *("db", "clean", "--tables", "log", "--skip-archive", "--yes", "--error-on-cleanup-failure"),
@@ -96,7 +96,7 @@ def idle(stage: Stage) -> tuple[dict[str, float], dict[str, float]]:
     return {part: (after.cpu[part] - before.cpu[part]) / took for part in PARTS}, after.memory
 
 
-def quiet(stage: Stage, cluster: str, tick: float, without: dict[str, float]) -> Quiet:
+def quiet(stage: Stage, cluster: str, poll: float, without: dict[str, float]) -> Quiet:
     """Measure runs with nothing to do, one after the other; `without` is what `idle` found."""
     dag, database = coordinator(cluster), stage.database
     parsers: set[int] = set()
@@ -118,10 +118,10 @@ def quiet(stage: Stage, cluster: str, tick: float, without: dict[str, float]) ->
     tasks = [database.tasks(dag, run) for run in database.ended(dag)[first - 1 : seen]]
     polls = list(pairwise(of_run[WAITS] for of_run in tasks))
     return Quiet(
-        tick,
+        poll,
         seen - first,
         after.at - before.at,
-        tuple(later.end - earlier.end - tick for earlier, later in polls),
+        tuple(later.end - earlier.end - poll for earlier, later in polls),
         tuple(later.start - earlier.end for earlier, later in polls),
         sum(1 for of_run in tasks[1:] for task in of_run.values() if task.pid),
         len(parsers),

@@ -13,7 +13,7 @@ from benchmarks.markdown import table
 from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 
 REPORT = "report-airflow-share.md"
-_KEPT = RetentionSettings().ticks
+_KEPT = RetentionSettings().quiet_runs
 _FEW = 0.1
 """Rows a run; a table that grows by less is left out."""
 
@@ -40,13 +40,13 @@ def write(folder: Path, sides: Sequence[Side], load: float) -> None:
         "are those of tasks; the DAG processor's, which parse DAG files, are counted by the hour. CPU is of all that",
         "is Airflow's, tasks among it; rows a run are of all runs together.",
         "",
-        *_ticks(sides),
+        *_polls(sides),
         "",
         "## CPU by part",
         "",
-        "`idle` is in CPU seconds an hour without any run; `a run` in CPU seconds beyond that, at the shortest tick;",
-        "the DAG processor and the triggerer have nothing to do with it. Memory is in MB (proportional set size),",
-        "without a run.",
+        "`idle` is in CPU seconds an hour without any run; `a run` in CPU seconds beyond that, with the shortest",
+        "long poll; the DAG processor and the triggerer have nothing to do with it. Memory is in MB (proportional",
+        "set size), without a run.",
         "",
         *_parts(sides),
         "",
@@ -58,9 +58,9 @@ def write(folder: Path, sides: Sequence[Side], load: float) -> None:
     (folder / REPORT).write_text("\n".join(text), encoding="utf-8")
 
 
-def _ticks(sides: Sequence[Side]) -> list[str]:
+def _polls(sides: Sequence[Side]) -> list[str]:
     head = (
-        *("settings", "tick s", "runs seen", "runs a day", "deaf s", "gap s", "processes a run"),
+        *("settings", "long poll s", "runs seen", "runs a day", "deaf s", "gap s", "processes a run"),
         *("parsers an hour", "CPU s an hour, in all", "rows a run", "rows a day"),
     )
     return table(
@@ -68,7 +68,7 @@ def _ticks(sides: Sequence[Side]) -> list[str]:
         (
             (
                 side.name,
-                f"{quiet.tick:g}",
+                f"{quiet.long_poll:g}",
                 f"{quiet.runs}",
                 f"{quiet.runs_a_day:,.0f}",
                 _spread(quiet.deaf),
@@ -188,16 +188,16 @@ def _retention(side: Side, pruning: Pruning) -> Iterator[str]:
     yield from (
         "## What retention settles at",
         "",
-        f"`retention.ticks` is {_KEPT / DAY:g} day(s). The table `log` is Airflow's audit log: `muster_pruning`",
+        f"`retention.quiet_runs` is {_KEPT / DAY:g} day(s). The table `log` is Airflow's audit log: `muster_pruning`",
         "cannot delete from it, `airflow db clean` can, and is taken to keep it as long. Without it the database",
         "grows on by the last column, every day.",
         "",
     )
     yield from table(
-        ("tick s", "runs kept", "database, MB", "task logs, MB", "the audit log grows by, MB a day"),
+        ("long poll s", "runs kept", "database, MB", "task logs, MB", "the audit log grows by, MB a day"),
         (
             (
-                f"{quiet.tick:g}",
+                f"{quiet.long_poll:g}",
                 f"{quiet.runs_a_day * _KEPT / DAY:,.0f}",
                 f"{settled(pruning, sum(sizes.values()), quiet.runs_a_day):,.0f}",
                 f"{side.logs_a_run * quiet.runs_a_day * _KEPT / DAY / 1e6:,.0f}",

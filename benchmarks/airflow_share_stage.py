@@ -61,11 +61,11 @@ class Settings:
 
 
 class Stage:
-    """A stack with a cluster for each of the `ticks` (seconds) in `clusters.yaml`, all of them paused."""
+    """A stack with a cluster for each of the `polls` (seconds) in `clusters.yaml`, all of them paused."""
 
-    def __init__(self, folder: Path, settings: Settings, ticks: Mapping[str, float]) -> None:
+    def __init__(self, folder: Path, settings: Settings, polls: Mapping[str, float]) -> None:
         self._clusters = folder / "clusters.yaml"
-        self._ticks = ticks
+        self._polls = polls
         self.write_clusters({})
         self.stack = Stack(
             folder / "stack",
@@ -89,10 +89,10 @@ class Stage:
                 "consul_service": f"muster-{name}",
                 "group_id": name,
                 "topics": [TOPIC],
-                "long_poll_timeout": f"{tick:g}s",
+                "long_poll_timeout": f"{poll:g}s",
                 "consumers": {"count": 0, "handler": "muster.handlers.parquet.ParquetHandler"},
             }
-            for name, tick in self._ticks.items()
+            for name, poll in self._polls.items()
         }
         whole: dict[str, Any] = {"clusters": clusters}
         if retention:
@@ -108,7 +108,7 @@ class Stage:
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
             password = self.stack.airflow.passwords()["admin"]
             with AirflowApi(self.stack.airflow.url, "admin", password) as api:
-                for dag in (*map(coordinator, self._ticks), PRUNING_DAG):
+                for dag in (*map(coordinator, self._polls), PRUNING_DAG):
                     wait_for(f"DAG {dag} is parsed", partial(api.has_dag, dag), _PATIENCE)
                 yield api
         finally:

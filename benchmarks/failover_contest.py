@@ -83,11 +83,11 @@ class Contest:
         return event
 
     def _muster_quiet(self) -> None:
-        """Wait as `_quiet`; then until another moment of the coordinator's tick than the times before. Between two
-        ticks no process listens to Consul for a second or two, and events must not always miss that."""
+        """Wait as `_quiet`; then until another moment of the coordinator's long poll than the times before. Between
+        two of them no process listens to Consul for a second or two, and events must not always miss that."""
         self._quiet([(NAME, self.muster.deliveries)])
-        tick = self.muster.cluster.long_poll_timeout
-        self._moment = (self._moment + GOLDEN * tick) % tick
+        poll = self.muster.cluster.long_poll_timeout
+        self._moment = (self._moment + GOLDEN * poll) % poll
         time.sleep(self._moment)
 
     def _muster_replaced(self, number: int, killed: Event, joined: Event) -> None:

@@ -127,7 +127,7 @@ def write(folder: Path, run: Run) -> None:
         "In brackets least and most. A consumer that was frozen goes on once the others have its partitions; what is",
         "read twice by then counts as well. Restarting all three is one event, and each partition's pause in it the",
         "longest of several. Kills, freezes and leaves of Muster's consumers are spread over the coordinator's",
-        "tick, at whose end no process listens to Consul for a second or two.",
+        "long poll, at whose end no process listens to Consul for a second or two.",
         "",
         f"Python {platform.python_version()}, {os.cpu_count()} cores, load {run.load:.1f} before the run; "
         f"{run.produced:,} records.",

@@ -1,6 +1,6 @@
 """The coordinator at scale: what each task costs on real servers, with a thousand simulated consumers.
 
-The last line has what a tick with nothing to do and one consumer's leaving take in all tasks together at full size,
+The last line has what a run with nothing to do and one consumer's leaving take in all tasks together at full size,
 in seconds, how much more each is for ten times the size, and what all quiet consumers together ask of Consul.
 """
 
@@ -15,7 +15,7 @@ import click
 from benchmarks.options import OUTPUT
 from benchmarks.scale_inputs import EVENTS, SIZES, stage
 from benchmarks.scale_report import Figures, last_line, lines, write
-from benchmarks.scale_tasks import tick
+from benchmarks.scale_tasks import run
 from devstack.progress import say, step
 
 
@@ -35,12 +35,12 @@ def main(rounds: int, quick: bool, output: Path) -> None:
             with step(f"{size}: topics and consumers"):
                 standing.set_up(size)
             with step(f"{size}: first plan"), standing.consumers.still():
-                figures.add(size, "start", tick(standing.place))
+                figures.add(size, "start", run(standing.place))
             for _ in range(min(rounds, 2) if quick else rounds):
                 for event in EVENTS:
                     standing.happen(event, size)
                     with standing.consumers.still():
-                        figures.add(size, event, tick(standing.place))
+                        figures.add(size, event, run(standing.place))
                     say(figures.said(size, event))
             with step(f"{size}: quiet consumers"):
                 figures.traffic[size] = standing.traffic()

@@ -27,23 +27,23 @@ NAMES = {
 }
 HEADER = ("size", "event", "task", "s", "CPU s", "requests", "operations", "kB", "XCom bytes", "memory MB")
 
-Tick = dict[str, Spent]
+Run = dict[str, Spent]
 
 
 class Figures:
-    """All ticks that were measured, by size and event."""
+    """All runs that were measured, by size and event."""
 
     def __init__(self) -> None:
-        self.ticks: defaultdict[tuple[Size, str], list[Tick]] = defaultdict(list)
+        self.runs: defaultdict[tuple[Size, str], list[Run]] = defaultdict(list)
         self.traffic: dict[Size, Traffic] = {}
 
-    def add(self, size: Size, event: str, tick: Tick) -> None:
-        """Keep a tick."""
-        self.ticks[size, event].append(tick)
+    def add(self, size: Size, event: str, run: Run) -> None:
+        """Keep a run."""
+        self.runs[size, event].append(run)
 
     def seconds(self, size: Size, event: str) -> list[float]:
-        """Return what each of the ticks took, all tasks together."""
-        return [sum(spent.wall for spent in tick.values()) for tick in self.ticks[size, event]]
+        """Return what each of the runs took, all tasks together."""
+        return [sum(spent.wall for spent in run.values()) for run in self.runs[size, event]]
 
     def middle(self, size: Size, event: str) -> float:
         """Return the median of that."""
@@ -51,7 +51,7 @@ class Figures:
 
     def sizes(self) -> list[Size]:
         """Return those that were measured."""
-        return [size for size in SIZES if (size, "quiet") in self.ticks]
+        return [size for size in SIZES if (size, "quiet") in self.runs]
 
     def asked(self, size: Size) -> str:
         """Say what quiet consumers asked of Consul, in a line."""
@@ -59,23 +59,23 @@ class Figures:
         return f"{size.consumers:,} quiet consumers: {traffic.mb_s:.3f} MB/s and {traffic.rps:.1f} requests/s"
 
     def said(self, size: Size, event: str) -> str:
-        """Say what the last tick took, in a line."""
-        tick = self.ticks[size, event][-1]
-        parts = ", ".join(f"{task} {spent.wall:.2f} (CPU {spent.cpu:.2f})" for task, spent in tick.items())
-        return f"{size}, {NAMES[event]}: {sum(s.wall for s in tick.values()):.2f} s: {parts}"
+        """Say what the last run took, in a line."""
+        run = self.runs[size, event][-1]
+        parts = ", ".join(f"{task} {spent.wall:.2f} (CPU {spent.cpu:.2f})" for task, spent in run.items())
+        return f"{size}, {NAMES[event]}: {sum(s.wall for s in run.values()):.2f} s: {parts}"
 
 
 def lines(figures: Figures) -> Iterator[str]:
     """Yield the table's rows."""
     for size in figures.sizes():
         for event in ("start", *EVENTS):
-            ticks = figures.ticks[size, event]
+            runs = figures.runs[size, event]
             for task in TASKS:
-                found = [tick[task] for tick in ticks if task in tick]
+                found = [run[task] for run in runs if task in run]
                 if found:
                     yield _row(f"{size}", NAMES[event], task, found)
             walls = figures.seconds(size, event)
-            cpus = [sum(spent.cpu for spent in tick.values()) for tick in ticks]
+            cpus = [sum(spent.cpu for spent in run.values()) for run in runs]
             yield f"| {size} | {NAMES[event]} | **all** | **{_spread(walls)}** | {_spread(cpus)} | | | | | |"
 
 
@@ -117,7 +117,7 @@ def last_line(figures: Figures) -> str:
 def write(folder: Path, figures: Figures, load: float) -> None:
     """Write the report and its plot into `folder`. `load` is the machine's before the run, by other work."""
     _plot(folder / PLOT, figures)
-    rounds = len(figures.ticks[figures.sizes()[-1], "quiet"])
+    rounds = len(figures.runs[figures.sizes()[-1], "quiet"])
     text = [
         "# The coordinator at scale",
         "",
@@ -137,7 +137,7 @@ def write(folder: Path, figures: Figures, load: float) -> None:
         f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f} before the run.",
         "" if load < 1 else "**The machine was not quiet: the seconds are too high.**",
         "",
-        f"![Seconds a tick]({PLOT})",
+        f"![Seconds a run]({PLOT})",
         "",
         f"| {' | '.join(HEADER)} |",
         f"| {' | '.join('---' for _ in HEADER)} |",
@@ -164,7 +164,7 @@ def write(folder: Path, figures: Figures, load: float) -> None:
 
 
 def _plot(path: Path, figures: Figures) -> None:
-    """Plot seconds a tick by size, a line an event; beside it what quiet consumers ask of Consul."""
+    """Plot seconds a run by size, a line an event; beside it what quiet consumers ask of Consul."""
     with drawing(path, "scale", (10, 4.2)) as sheet:
         panel, beside = sheet.subplots(1, 2, width_ratios=(7, 4))
         _plot_traffic(beside, figures)
@@ -183,7 +183,7 @@ def _plot(path: Path, figures: Figures) -> None:
         panel.set_yscale("log")
         panel.set_xticks(at, [f"{size}" for size in sizes])
         panel.set_xticks([], minor=True)
-        panel.set_ylabel("seconds a tick, all tasks", color=INK)
+        panel.set_ylabel("seconds a run, all tasks", color=INK)
         ink(panel)
         panel.legend(fontsize="small", framealpha=0)
 

@@ -25,7 +25,7 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 
 TASKS = ("fetch_partitions", "fetch_consumers", "compute_assignment", "advance_state")
 LONG_POLL = 1.0
-"""Seconds that a tick with nothing to do waits here, instead of twenty; they are not counted."""
+"""Seconds that a run with nothing to do waits here, instead of twenty; they are not counted."""
 BUDGET = 120.0
 
 
@@ -201,7 +201,7 @@ def spent(task: str, place: Place) -> Spent:
     return found
 
 
-def tick(place: Place) -> dict[str, Spent]:
+def run(place: Place) -> dict[str, Spent]:
     """Make one run of the DAG: the tasks that it would have, the last one only if there is something to do."""
     done = {task: spent(task, place) for task in TASKS[:3]}
     if done["compute_assignment"].says == "needed":

@@ -135,7 +135,7 @@ def site(
 ALL_ONE = dict.fromkeys(range(4), "one")
 
 
-def test_a_rebalance_is_written_and_audited_and_a_tick_skips(site: Site):
+def test_a_rebalance_is_written_and_audited_and_a_quiet_run_skips(site: Site):
     site.write()
     site.foreign.start("one")
     first = site.coordinate()
@@ -161,12 +161,12 @@ def test_a_rebalance_is_written_and_audited_and_a_tick_skips(site: Site):
     assert first.xcoms["advance_state.return_value"] == event
     assert site.owners() == ALL_ONE
 
-    tick = site.coordinate()
-    assert tick.tasks["compute_assignment"] == "success"
-    assert tick.tasks["advance_state"] == "skipped"
-    assert tick.state == "success"
-    assert not tick.events
-    assert tick.note is None
+    quiet = site.coordinate()
+    assert quiet.tasks["compute_assignment"] == "success"
+    assert quiet.tasks["advance_state"] == "skipped"
+    assert quiet.state == "success"
+    assert not quiet.events
+    assert quiet.note is None
 
     site.foreign.start("two")
     joined = site.coordinate()
@@ -590,7 +590,7 @@ def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
         began = time.monotonic()
         site.foreign.start("two")
         [run] = running(60)
-    assert time.monotonic() - began < 40, "not at the tick"
+    assert time.monotonic() - began < 40, "not at the end of the long poll"
     assert "Consul has news" in run.log
     assert run.tasks["compute_assignment"] == "success"
     if run.tasks["advance_state"] == "skipped":  # what woke it was over again; the next run has the newcomer

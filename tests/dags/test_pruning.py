@@ -16,7 +16,7 @@ from muster.settings.clusters import SettingsError
 def test_old_logs_of_ours_go_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clusters = tmp_path / "clusters.yaml"
     monkeypatch.setenv("MUSTER_CLUSTERS", str(clusters))
-    kept = {"ticks": "1h", "failures": "2h", "rebalances": "3h"}
+    kept = {"quiet_runs": "1h", "failures": "2h", "rebalances": "3h"}
     clusters.write_text(yaml.safe_dump({"clusters": {}, "retention": kept}))
 
     def log(dag: str, run: str, hours: float) -> Path:
@@ -33,6 +33,6 @@ def test_old_logs_of_ours_go_and_others_stay(tmp_path: Path, monkeypatch: pytest
     assert pruning.prune_logs(tmp_path / "logs") == 1
     assert (old.exists(), new.exists(), foreign.exists()) == (False, True, True)
 
-    clusters.write_text(yaml.safe_dump({"clusters": {}, "retention": {"ticks": "soon"}}))
+    clusters.write_text(yaml.safe_dump({"clusters": {}, "retention": {"quiet_runs": "soon"}}))
     with pytest.raises(SettingsError, match="nothing is deleted until"):
         pruning.prune_logs(tmp_path / "logs")

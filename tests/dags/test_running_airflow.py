@@ -97,7 +97,7 @@ class RunningAirflow:
                 stuck_after="5s",
             ),
         }
-        retention = {"ticks": "1s", "failures": "1h", "rebalances": "1h"}
+        retention = {"quiet_runs": "1s", "failures": "1h", "rebalances": "1h"}
         self.clusters.write_text(yaml.safe_dump({"clusters": clusters, "retention": retention}))
 
     @property
@@ -406,7 +406,7 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     assert answer(world, later) == {"consumer": "one", "answer": "obsolete", "by": None}
 
 
-def test_pruning_deletes_ticks_with_their_logs_and_keeps_what_did_something(world: RunningAirflow):
+def test_pruning_deletes_quiet_runs_with_their_logs_and_keeps_what_did_something(world: RunningAirflow):
     kept = {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100) if run["note"]}
     assert kept
     world.api.set_paused(COORDINATOR, True)
@@ -415,13 +415,13 @@ def test_pruning_deletes_ticks_with_their_logs_and_keeps_what_did_something(worl
     # end yet: PostgreSQL, unlike SQLite, lets two write at the same time. So all is read at once.
     before = [run for run in world.api.runs(COORDINATOR, 100) if run["state"] in finished]
     last = max(run["end_date"] for run in before)
-    ticks = {run["dag_run_id"] for run in before if run["state"] == "success" and not run["note"]}
-    assert ticks
+    quiet = {run["dag_run_id"] for run in before if run["state"] == "success" and not run["note"]}
+    assert quiet
     others = {run["dag_run_id"] for dag in (DAG, STUCK) for run in world.api.runs(dag)}
     logs = world.airflow.data_dir / "logs" / f"dag_id={COORDINATOR}"
-    assert all((logs / f"run_id={run}").is_dir() for run in ticks)
+    assert all((logs / f"run_id={run}").is_dir() for run in quiet)
     world.eventually(
-        lambda: time.time() > datetime.fromisoformat(last).timestamp() + 1, "the last tick is old enough"
+        lambda: time.time() > datetime.fromisoformat(last).timestamp() + 1, "the last of them is old enough"
     )
     world.api.set_paused("muster_pruning", False)
     run = world.api.trigger("muster_pruning")
@@ -429,9 +429,9 @@ def test_pruning_deletes_ticks_with_their_logs_and_keeps_what_did_something(worl
     states = {ti["task_id"]: ti["state"] for ti in world.api.task_instances("muster_pruning", run)}
     assert states == {"prune_runs": "success", "prune_logs": "success"}
     left = {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100)}
-    assert not left & ticks
+    assert not left & quiet
     assert kept <= left
-    assert not any((logs / f"run_id={run}").exists() for run in ticks)
+    assert not any((logs / f"run_id={run}").exists() for run in quiet)
     # More may have come: a consumer that was isolated still holds things up when the coordinator looks next; the run
     # that this starts finds nobody to ask about.
     assert others <= {run["dag_run_id"] for dag in (DAG, STUCK) for run in world.api.runs(dag)}

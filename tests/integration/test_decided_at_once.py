@@ -124,4 +124,4 @@ def test_a_decision_ends_the_long_poll_with_its_reason(
     timer.join()
     assert report.woke == f"topic t: {reason.format(name=name)}"
     assert report.reasons == [reason.format(name=name)]
-    assert 1.0 <= took < 30.0, "the tick is a minute"
+    assert 1.0 <= took < 30.0, "the long poll is a minute"

@@ -26,11 +26,11 @@ from benchmarks.report import last_line
 NOTHING = dict.fromkeys(PARTS, 0.0)
 
 
-def quiet(tick: float, deaf: float, cpu: float, runs: int = 10) -> Quiet:
+def quiet(long_poll: float, deaf: float, cpu: float, runs: int = 10) -> Quiet:
     """Ten runs, each of which takes `cpu` seconds beyond an idle 0.1 a second, and leaves 5,000 bytes."""
-    seconds = runs * (tick + deaf)
+    seconds = runs * (long_poll + deaf)
     return Quiet(
-        tick=tick,
+        long_poll=long_poll,
         runs=runs,
         seconds=seconds,
         deaf=(deaf,) * runs,
@@ -46,7 +46,7 @@ def quiet(tick: float, deaf: float, cpu: float, runs: int = 10) -> Quiet:
 
 
 def side(name: str, deaf: float, cpu: float, total: float) -> Side:
-    """A side that was measured at a tick of 2 s and reacts in `total` seconds, thrice that on a busy machine."""
+    """A side that was measured with a long poll of 2 s and reacts in `total` seconds, thrice when busy."""
     reactions = tuple(
         Reaction("leave", busy, dict.fromkeys(STEPS, total * (3 if busy else 1) / len(STEPS)))
         for busy in (False, True)
@@ -62,13 +62,13 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
     sides = joined(load(file), side(DEFAULTS, 4.0, 2.0, 3.2))
     sides = joined(sides, Side(TUNED, sides[0].idle, NOTHING, (quiet(60, 1.0, 0.5, 2), quiet(2, 1.0, 0.5))))
     assert [each.name for each in sides] == [TUNED, DEFAULTS]
-    assert [each.tick for each in sides[0].quiet] == [2, 60]
+    assert [each.long_poll for each in sides[0].quiet] == [2, 60]
     assert sides[0].pruning == pruned
     assert sides[0].cpu_a_run["tasks"] == pytest.approx(0.5)
     assert sides[0].cpu_a_run["scheduler"] == pytest.approx(0.0)
     write(tmp_path, sides, 0.3)
     told = last_line("airflow-share", tmp_path / REPORT)
-    # 86,400 / 21 runs are kept with the default tick of 20 s, of 5,000 bytes each, above 2 MB.
+    # 86,400 / 21 runs are kept with the default long poll of 20 s, of 5,000 bytes each, above 2 MB.
     assert told == (
         "bench-airflow-share: deaf_s=1.00 cpu_s_a_run=0.50 bytes_a_run=5000 deaf_ratio=0.25 cpu_ratio=0.25 "
         "settles_mb=23 idle_cpu_ratio=1.00 react_ratio=0.25 react_busy_ratio=0.25"

@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_read_is_a_finding_and_an_unknown_cluster_a_wrong_
     (wrong,) = [c for c in json.loads(missing.stdout)["general"] if c["outcome"] == "failed"]
     assert wrong["name"] == "files"
     assert "none.yaml" in wrong["found"]
-    clusters.write_text(clusters.read_text() + "\nretention: {ticks: soon}\n")
+    clusters.write_text(clusters.read_text() + "\nretention: {quiet_runs: soon}\n")
     report = json.loads(doctor(clusters, "--json").stdout)
     assert ("retention", "correct the file") in {(c["name"], c["step"]) for c in report["general"]}
     assert report["clusters"].keys() == {"c", "d"}

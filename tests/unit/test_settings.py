@@ -233,15 +233,15 @@ def test_retention_has_defaults_and_wrong_values_leave_the_clusters_alone(tmp_pa
     path = tmp_path / "c.yaml"
     default = load_clusters(write(path, "clusters:" + GOOD)).retention
     assert default is not None
-    assert (default.ticks, default.failures, default.longest) == (86_400, 7 * 86_400, 90 * 86_400)
-    read = load_clusters(write(path, "retention: {ticks: 2h, history: 30d}\nclusters:" + GOOD)).retention
+    assert (default.quiet_runs, default.failures, default.longest) == (86_400, 7 * 86_400, 90 * 86_400)
+    read = load_clusters(write(path, "retention: {quiet_runs: 2h, history: 30d}\nclusters:" + GOOD)).retention
     assert read is not None
-    assert (read.ticks, read.history) == (7_200, 30 * 86_400)
-    wrong = load_clusters(write(path, "retention: {tikcs: 2h, ticks: soon}\nclusters:" + GOOD))
+    assert (read.quiet_runs, read.history) == (7_200, 30 * 86_400)
+    wrong = load_clusters(write(path, "retention: {quite_runs: 2h, quiet_runs: soon}\nclusters:" + GOOD))
     assert wrong.retention is None
     assert (list(wrong.clusters), wrong.errors) == (["good"], {})
-    assert f"{path}:1: 'retention', key 'ticks': a duration is" in wrong.general["retention"]
-    assert "key 'tikcs': unknown key; did you mean 'ticks'?" in wrong.general["retention"]
+    assert f"{path}:1: 'retention', key 'quiet_runs': a duration is" in wrong.general["retention"]
+    assert "key 'quite_runs': unknown key; did you mean 'quiet_runs'?" in wrong.general["retention"]
     wrong = load_clusters(write(path, "retained: {}\nclusters:" + GOOD))
     assert (
         f"{path}:1: unknown top-level key 'retained'; only 'clusters' and 'retention'"

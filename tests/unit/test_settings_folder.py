@@ -108,8 +108,8 @@ def test_retention_stands_in_one_file_and_nothing_is_deleted_while_it_is_unknown
     assert load_clusters().retention is not None
     (folder / "r.yaml").write_text("retention: {ticks: 2h}\nclusters: {}\n")
     found = load_clusters().retention
-    assert found is not None and found.ticks == 7200
-    (folder / "s.yaml").write_text("clusters: {}\nretention: {ticks: 3h}\n")
+    assert found is not None and found.quiet_runs == 7200
+    (folder / "s.yaml").write_text("clusters: {}\nretention: {quiet_runs: 3h}\n")
     found = load_clusters()
     assert found.retention is None
     assert f"{folder}/r.yaml:1, {folder}/s.yaml:2: 'retention' stands in each" in found.general["retention"]

@@ -87,7 +87,7 @@ def prune_runs(logs: Path, budget: float = BUDGET) -> dict[str, int]:
 def _old(airflow: AirflowRest, dag_id: str, kept: RetentionSettings, now: float) -> Iterable[str]:
     """Yield runs to delete, at most `AT_ONCE` of each kind; each kind is listed before the first of it is deleted."""
     if dag_id.startswith(COORDINATORS):
-        succeeded = airflow.finished(dag_id, now - min(kept.ticks, kept.rebalances), "success")
+        succeeded = airflow.finished(dag_id, now - min(kept.quiet_runs, kept.rebalances), "success")
         yield from list(islice((run_id for run_id, note in succeeded if not note), AT_ONCE))
     for state, seconds in (("failed", kept.failures), ("success", kept.rebalances)):
         ended = airflow.finished(dag_id, now - seconds, state)

@@ -14,7 +14,7 @@ _DOC = """
 ### Pruning
 
 A coordinator runs every few seconds, so its runs have to go some day. `retention` in the settings says when: by
-default `ticks` (runs that did nothing) after a day, failures after a week, rebalances and what people did after 90
+default `quiet_runs` (which did nothing) after a day, failures after a week, rebalances and what people did after 90
 days. Only Muster's own DAGs are touched; the history in ZooKeeper is pruned by each coordinator itself.
 
 It deletes runs through Airflow's REST API, as the user of the connection `muster_airflow` (type `http`: host, port,

@@ -314,13 +314,14 @@ class AllowedImports(_Settings):
 class RetentionSettings(_Settings):
     """`retention` in the settings: for how long what Muster leaves behind is kept, in seconds once read.
 
-    `ticks` are runs of coordinators that succeeded and did nothing, `failures` those that failed, `rebalances` all
-    others: runs that changed something (they have a note), by hand or not. `history` and the two limits are for each
-    cluster's history in ZooKeeper. `airflow` is the Airflow connection through which runs are deleted. The
-    DAG `muster_pruning` deletes what Airflow has of it, each coordinator its history in ZooKeeper.
+    `quiet_runs` (`ticks` is its earlier name) are runs of coordinators that succeeded and did nothing, `failures`
+    those that failed, `rebalances` all others: runs that changed something (they have a note), by hand or not.
+    `history` and the two limits are for each cluster's history in ZooKeeper. `airflow` is the Airflow connection
+    through which runs are deleted. The DAG `muster_pruning` deletes what Airflow has of it, each coordinator its
+    history in ZooKeeper.
     """
 
-    ticks: Positive = 86_400.0
+    quiet_runs: Annotated[Positive, Field(validation_alias=AliasChoices("quiet_runs", "ticks"))] = 86_400.0
     failures: Positive = 7 * 86_400.0
     rebalances: Positive = 90 * 86_400.0
     history: Positive = 90 * 86_400.0
@@ -331,7 +332,7 @@ class RetentionSettings(_Settings):
     @property
     def longest(self) -> float:
         """What is older than this is not needed any more."""
-        return max(self.ticks, self.failures, self.rebalances)
+        return max(self.quiet_runs, self.failures, self.rebalances)
 
 
 class NotifierSettings(_Settings):

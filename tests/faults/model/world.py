@@ -32,9 +32,9 @@ RESERVE = "d"
 """Is started in the end where no other can take a topic."""
 TOPICS = ("t", "u")
 COORDINATORS = ("first", "second")
-TICKS = 40
+ROUNDS = 40
 """So many rounds may pass, with all faults over, until everything is Stable."""
-TICK = 2.0
+ROUND_SECONDS = 2.0
 """Seconds; longer than it takes until an older process that is silent counts as gone, in three of them."""
 
 BY_HAND = 60.0
@@ -440,18 +440,18 @@ class Model:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def calm(self) -> None:
-        """All faults are over but those that last; within `TICKS` rounds all that these do not concern is Stable,
+        """All faults are over but those that last; within `ROUNDS` rounds all that these do not concern is Stable,
         read by its owner, and rests."""
         self.say("all faults are over" + (", but those that last" if self.faults_last else ""))
         self._mend()
-        for tick in range(TICKS):
-            self.now += TICK
+        for number in range(ROUNDS):
+            self.now += ROUND_SECONDS
             # A consumer has to be there for each topic; who was replaced by a process that is dead ends, too.
             if not any(p.alive and not p.ending.asked and self._able(p) for p in self.processes):
                 self.start(self._to_start(), host=self._whole_host())
             self.accept_losses()
             self.everybody()
-            self.coordinate(COORDINATORS[tick % 2], "end")
+            self.coordinate(COORDINATORS[number % 2], "end")
             self.watchman.look()
             waits = self._is_stuck() or self._waits_for_persons()
             if self._settled() and not self._unrest() and not waits:
@@ -459,7 +459,9 @@ class Model:
                 self._obeys()
                 self._says_what_is_wrong()
                 return
-        self.watchman.fail(f"not Stable {TICKS} rounds after all faults were over: {self._why_not_settled()}")
+        self.watchman.fail(
+            f"not Stable {ROUNDS} rounds after all faults were over: {self._why_not_settled()}"
+        )
 
     def _mend(self) -> None:
         self.late_writes()
