@@ -64,20 +64,20 @@ final class Chunk {
     var chunks = new ArrayList<Chunk>();
     int first = 0;
     long start = from;
-    long bytes = 0;
+    var sizes = Sizes.NONE;
     for (int i = 0; i < records.size(); i++) {
-      long size = size(records.get(i));
-      if (i > first && bytes + size > MOST_BYTES) {
-        long next = records.get(i).offset();
-        chunks.add(filled(tp, topic, start, next, records.subList(first, i)));
+      var record = records.get(i);
+      var more = sizes.and(record);
+      if (i > first && more.sum() > MOST_BYTES) {
+        chunks.add(filled(tp, topic, start, record.offset(), records.subList(first, i), sizes));
         first = i;
-        start = next;
-        bytes = 0;
+        start = record.offset();
+        more = Sizes.NONE.and(record);
       }
-      bytes += size;
+      sizes = more;
     }
     if (first < records.size()) {
-      chunks.add(filled(tp, topic, start, to, records.subList(first, records.size())));
+      chunks.add(filled(tp, topic, start, to, records.subList(first, records.size()), sizes));
     } else if (to > from) {
       chunks.add(empty(tp, topic, from, to));
     }
@@ -124,20 +124,34 @@ final class Chunk {
   }
 
   private static Chunk filled(
-      TopicPartition tp, UTF8String topic, long from, long to, List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
-    return new Chunk(tp, topic, from, to, 0, records.size(), new Columns(records), null);
+      TopicPartition tp,
+      UTF8String topic,
+      long from,
+      long to,
+      List<ConsumerRecord<ByteBuffer, ByteBuffer>> records,
+      Sizes sizes) {
+    return new Chunk(tp, topic, from, to, 0, records.size(), new Columns(records, sizes), null);
   }
 
-  private static long size(ConsumerRecord<ByteBuffer, ByteBuffer> record) {
-    long size = (long) length(record.key()) + length(record.value());
-    for (Header header : record.headers()) {
-      size += header.key().length() + (header.value() == null ? 0 : header.value().length);
+  /** The bytes of some records. */
+  private record Sizes(int keys, int values, long headers) {
+    static final Sizes NONE = new Sizes(0, 0, 0);
+
+    Sizes and(ConsumerRecord<ByteBuffer, ByteBuffer> record) {
+      long ofHeaders = 0;
+      for (Header header : record.headers().toArray()) {
+        ofHeaders += header.key().length() + (header.value() == null ? 0 : header.value().length);
+      }
+      return new Sizes(keys + length(record.key()), values + length(record.value()), headers + ofHeaders);
     }
-    return size;
-  }
 
-  private static int length(ByteBuffer buffer) {
-    return buffer == null ? 0 : buffer.remaining();
+    long sum() {
+      return (long) keys + values + headers;
+    }
+
+    private static int length(ByteBuffer buffer) {
+      return buffer == null ? 0 : buffer.remaining();
+    }
   }
 
   // ---- one row, counted from `low`
@@ -196,7 +210,7 @@ final class Chunk {
   }
 
   private static final class Columns {
-    static final Columns NONE = new Columns(List.of());
+    static final Columns NONE = new Columns(List.of(), Sizes.NONE);
 
     final Bytes keys;
     final Bytes values;
@@ -211,21 +225,13 @@ final class Chunk {
     final List<UTF8String> headerKeys = new ArrayList<>();
     final List<byte[]> headerValues = new ArrayList<>();
 
-    Columns(List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
+    Columns(List<ConsumerRecord<ByteBuffer, ByteBuffer>> records, Sizes sizes) {
       int count = records.size();
       offsets = new long[count];
       timestamps = new long[count];
       timestampTypes = new byte[count];
-      int ofKeys = 0;
-      int ofValues = 0;
-      long size = 0;
-      for (var record : records) {
-        ofKeys += length(record.key());
-        ofValues += length(record.value());
-        size += size(record);
-      }
-      keys = new Bytes(count, ofKeys);
-      values = new Bytes(count, ofValues);
+      keys = new Bytes(count, sizes.keys());
+      values = new Bytes(count, sizes.values());
       for (int row = 0; row < count; row++) {
         var record = records.get(row);
         keys.set(row, record.key());
@@ -235,15 +241,16 @@ final class Chunk {
         timestampTypes[row] = (byte) record.timestampType().id;
         addHeaders(row, count, record);
       }
-      bytes = size + (long) OVERHEAD * count;
+      bytes = sizes.sum() + (long) OVERHEAD * count;
     }
 
     private void addHeaders(int row, int count, ConsumerRecord<ByteBuffer, ByteBuffer> record) {
-      if (headerEnds == null && record.headers().iterator().hasNext()) {
+      Header[] headers = record.headers().toArray();
+      if (headerEnds == null && headers.length > 0) {
         headerEnds = new int[count];
       }
       if (headerEnds != null) {
-        for (Header header : record.headers()) {
+        for (Header header : headers) {
           headerKeys.add(UTF8String.fromString(header.key()));
           headerValues.add(header.value());
         }

@@ -1,9 +1,5 @@
 package muster.connector;
 
-import java.util.function.IntFunction;
-import java.util.function.IntPredicate;
-import java.util.function.IntToLongFunction;
-import java.util.function.IntUnaryOperator;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Decimal;
@@ -13,23 +9,19 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Spark's view of a chunk: {@link MusterSource#SCHEMA}, without a copy. One view shows one chunk after the other. */
+/**
+ * Spark's view of a chunk: {@link MusterSource#SCHEMA}, without a copy. One view shows one chunk after the other.
+ *
+ * <p>Each column is a class of its own, so that the JIT inlines its getters where Spark's generated code calls them.
+ */
 final class ChunkBatch {
   private Chunk chunk;
 
   private final ColumnarBatch batch =
       new ColumnarBatch(
           new ColumnVector[] {
-            new Column(DataTypes.BinaryType).nullUnless(row -> chunk.hasKey(row)).binary(row -> chunk.key(row)),
-            new Column(DataTypes.BinaryType).nullUnless(row -> chunk.hasValue(row)).binary(row -> chunk.value(row)),
-            new Column(DataTypes.StringType).text(row -> chunk.topic),
-            new Column(DataTypes.IntegerType).integer(row -> chunk.tp.partition()),
-            new Column(DataTypes.LongType).number(row -> chunk.offset(row)),
-            new Column(DataTypes.TimestampType)
-                .nullUnless(row -> chunk.hasTimestamp(row))
-                .number(row -> chunk.timestamp(row)),
-            new Column(DataTypes.IntegerType).integer(row -> chunk.timestampType(row)),
-            headers()
+            new Key(), new Value(), new Topic(), new Partition(), new Offset(), new Timestamp(), new TimestampType(),
+            new Headers()
           });
 
   /** The rows of {@code next}, until the next call. */
@@ -39,115 +31,212 @@ final class ChunkBatch {
     return batch;
   }
 
-  private Column headers() {
-    var elements =
-        new Column(MusterSource.HEADER)
-            .children(
-                new Column(DataTypes.StringType).text(header -> chunk.headerKey(header)),
-                new Column(DataTypes.BinaryType)
-                    .nullUnless(header -> chunk.headerValue(header) != null)
-                    .binary(header -> chunk.headerValue(header)));
-    return new Column(DataTypes.createArrayType(MusterSource.HEADER))
-        .nullUnless(row -> chunk.headers(row) > 0)
-        .array(row -> new ColumnarArray(elements, chunk.firstHeader(row), chunk.headers(row)));
+  private final class Key extends Column {
+    Key() {
+      super(DataTypes.BinaryType);
+    }
+
+    @Override
+    public boolean isNullAt(int row) {
+      return !chunk.hasKey(row);
+    }
+
+    @Override
+    public byte[] getBinary(int row) {
+      return chunk.key(row);
+    }
   }
 
-  /** A column made of functions of the row; of its getters those work that its type has. */
-  private static final class Column extends ColumnVector {
-    private IntPredicate there;
-    private IntFunction<byte[]> binary;
-    private IntFunction<UTF8String> text;
-    private IntUnaryOperator integer;
-    private IntToLongFunction number;
-    private IntFunction<ColumnarArray> array;
-    private ColumnVector[] children = {};
+  private final class Value extends Column {
+    Value() {
+      super(DataTypes.BinaryType);
+    }
 
+    @Override
+    public boolean isNullAt(int row) {
+      return !chunk.hasValue(row);
+    }
+
+    @Override
+    public byte[] getBinary(int row) {
+      return chunk.value(row);
+    }
+  }
+
+  private final class Topic extends Column {
+    Topic() {
+      super(DataTypes.StringType);
+    }
+
+    @Override
+    public UTF8String getUTF8String(int row) {
+      return chunk.topic;
+    }
+  }
+
+  private final class Partition extends Column {
+    Partition() {
+      super(DataTypes.IntegerType);
+    }
+
+    @Override
+    public int getInt(int row) {
+      return chunk.tp.partition();
+    }
+  }
+
+  private final class Offset extends Column {
+    Offset() {
+      super(DataTypes.LongType);
+    }
+
+    @Override
+    public long getLong(int row) {
+      return chunk.offset(row);
+    }
+  }
+
+  private final class Timestamp extends Column {
+    Timestamp() {
+      super(DataTypes.TimestampType);
+    }
+
+    @Override
+    public boolean isNullAt(int row) {
+      return !chunk.hasTimestamp(row);
+    }
+
+    @Override
+    public long getLong(int row) {
+      return chunk.timestamp(row);
+    }
+  }
+
+  private final class TimestampType extends Column {
+    TimestampType() {
+      super(DataTypes.IntegerType);
+    }
+
+    @Override
+    public int getInt(int row) {
+      return chunk.timestampType(row);
+    }
+  }
+
+  /** Null where a record has no header, as in Spark's own source. */
+  private final class Headers extends Column {
+    private final ColumnVector headers = new Header();
+
+    Headers() {
+      super(DataTypes.createArrayType(MusterSource.HEADER));
+    }
+
+    @Override
+    public boolean isNullAt(int row) {
+      return chunk.headers(row) == 0;
+    }
+
+    @Override
+    public ColumnarArray getArray(int row) {
+      return isNullAt(row) ? null : new ColumnarArray(headers, chunk.firstHeader(row), chunk.headers(row));
+    }
+  }
+
+  /** Its rows are the headers of all records. */
+  private final class Header extends Column {
+    private final ColumnVector[] fields = {new HeaderKey(), new HeaderValue()};
+
+    Header() {
+      super(MusterSource.HEADER);
+    }
+
+    @Override
+    public ColumnVector getChild(int ordinal) {
+      return fields[ordinal];
+    }
+  }
+
+  private final class HeaderKey extends Column {
+    HeaderKey() {
+      super(DataTypes.StringType);
+    }
+
+    @Override
+    public UTF8String getUTF8String(int header) {
+      return chunk.headerKey(header);
+    }
+  }
+
+  private final class HeaderValue extends Column {
+    HeaderValue() {
+      super(DataTypes.BinaryType);
+    }
+
+    @Override
+    public boolean isNullAt(int header) {
+      return chunk.headerValue(header) == null;
+    }
+
+    @Override
+    public byte[] getBinary(int header) {
+      return chunk.headerValue(header);
+    }
+  }
+
+  /** A column without nulls, and without the getters of other types. */
+  private abstract static class Column extends ColumnVector {
     Column(DataType type) {
       super(type);
-    }
-
-    Column nullUnless(IntPredicate test) {
-      there = test;
-      return this;
-    }
-
-    Column binary(IntFunction<byte[]> get) {
-      binary = get;
-      return this;
-    }
-
-    Column text(IntFunction<UTF8String> get) {
-      text = get;
-      return this;
-    }
-
-    Column integer(IntUnaryOperator get) {
-      integer = get;
-      return this;
-    }
-
-    Column number(IntToLongFunction get) {
-      number = get;
-      return this;
-    }
-
-    Column array(IntFunction<ColumnarArray> get) {
-      array = get;
-      return this;
-    }
-
-    Column children(ColumnVector... of) {
-      children = of;
-      return this;
     }
 
     @Override
     public void close() {}
 
+    // Of these two Spark makes nothing but a guess at whether `isNullAt` is worth a call.
+
     @Override
     public boolean hasNull() {
-      return there != null;
+      return true;
     }
 
     @Override
     public int numNulls() {
-      // Spark asks only whether there are any.
-      return there != null ? 1 : 0;
+      return 1;
     }
 
     @Override
     public boolean isNullAt(int row) {
-      return there != null && !there.test(row);
+      return false;
     }
 
     @Override
     public byte[] getBinary(int row) {
-      return isNullAt(row) ? null : binary.apply(row);
+      throw new UnsupportedOperationException();
     }
 
     @Override
     public UTF8String getUTF8String(int row) {
-      return text.apply(row);
+      throw new UnsupportedOperationException();
     }
 
     @Override
     public int getInt(int row) {
-      return integer.applyAsInt(row);
+      throw new UnsupportedOperationException();
     }
 
     @Override
     public long getLong(int row) {
-      return number.applyAsLong(row);
+      throw new UnsupportedOperationException();
     }
 
     @Override
     public ColumnarArray getArray(int row) {
-      return isNullAt(row) ? null : array.apply(row);
+      throw new UnsupportedOperationException();
     }
 
     @Override
     public ColumnVector getChild(int ordinal) {
-      return children[ordinal];
+      throw new UnsupportedOperationException();
     }
 
     @Override

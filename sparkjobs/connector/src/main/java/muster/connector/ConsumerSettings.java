@@ -12,7 +12,9 @@ final class ConsumerSettings {
       Map.of(
           // A partition that is added, or moves on, waits for the broker's answer that is under way.
           ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, "100",
-          ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "2000",
+          // One poll is one chunk: with fewer records its arrays are copied by each collection until they are old, with
+          // more its records have left the processor's cache before they are copied.
+          ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "5000",
           ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, Integer.toString(2 << 20),
           ConsumerConfig.FETCH_MAX_BYTES_CONFIG, Integer.toString(16 << 20),
           // The operating system sizes the buffer, which is better than Kafka's 64 kB on every network but the slowest.
