@@ -38,8 +38,8 @@ PATIENCE = 600.0
 """Seconds for one reading of a topic."""
 SETTLE = 3.0
 """Seconds of a trickle after the first batch that do not count, because the query is starting."""
-HEAP = "2g"
-"""A driver's, with either source: with 1 GB Spark's own runs out of it on 100 partitions of 1 kB."""
+HEAP = "4g"
+"""A driver's, with either source: with 2 GB Spark's own runs out of it with 8 MB a fetch."""
 _POLL = 0.1
 
 READY = "ready"
@@ -56,9 +56,8 @@ FULL = 0.95
 class Order:
     """One reading of a topic of `records` records. `most` is the largest batch, in records; `trigger` is in ms.
 
-    `options` are further options of Spark's source. With `cold` it ends with the first full batch. With `until`
-    (seconds after the first batch) it follows the topic for so long instead, and the records' values are the
-    nanoseconds at which they were produced.
+    `options` are further options of Spark's source. With `until` (seconds after the first batch) it follows the topic
+    for so long instead, and the records' values are the nanoseconds at which they were produced.
     """
 
     servers: str
@@ -68,7 +67,6 @@ class Order:
     most: int
     sink: str
     trigger: int = 200
-    cold: bool = False
     until: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -96,7 +94,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of a topic. `memory` is the most that was resident, in bytes.
+    """One reading of a topic. `memory` is the most that was resident (proportional set sizes), in bytes.
 
     `delays` are those of a trickle's records, in seconds from produced to handled. `spent` are milliseconds a batch
     by Spark's own account.
@@ -109,7 +107,10 @@ class Reading:
 
 
 class Usage:
-    """CPU seconds and the most memory of this process and all below it."""
+    """CPU seconds and the most memory of this process and all below it.
+
+    What processes share counts once: a JVM that begins another program is for a moment two processes of its size.
+    """
 
     def __init__(self) -> None:
         self._me = psutil.Process()
@@ -133,7 +134,9 @@ class Usage:
             self._look()
 
     def _look(self) -> None:
-        self.memory = max(self.memory, round(sum(self._of_all(lambda process: process.memory_info().rss))))
+        self.memory = max(
+            self.memory, round(sum(self._of_all(lambda process: process.memory_full_info().pss)))
+        )
 
     def _of_all(self, figure: Callable[[psutil.Process], float]) -> Iterator[float]:
         for process in [self._me, *self._me.children(recursive=True)]:
@@ -236,8 +239,6 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
     try:
         if order.until:
             _wait(query, lambda: bool(ends) and time.perf_counter() - began - ends[0][0] > order.until)
-        elif order.cold:
-            _wait(query, lambda: any(_span(p) >= FULL * order.most for p in _progress(query)))
         else:
             _wait(query, lambda: sum(map(_span, _progress(query))) >= order.records)
         usage.end()
@@ -247,7 +248,7 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
         with working:  # Spark does not always survive being stopped within a batch
             pass
         query.stop()
-    whole = not (order.until or order.cold)
+    whole = not order.until
     if whole:
         sink.check(order.records)
     return Reading(

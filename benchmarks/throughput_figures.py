@@ -95,6 +95,9 @@ TUNING: Mapping[str, str] = {
 }
 """What the tuned source is given beside `maxOffsetsPerTrigger` and a cache for 256 consumers, and `minPartitions`
 where a topic has fewer partitions than there are cores."""
+TRIGGER, BACK_TO_BACK = 200, 1
+"""Milliseconds between two batches: of a trickle, as a consumer has it by default; and one batch after the other,
+because a batch of a limited size may take less than that."""
 LEAST = 30
 """Full batches in the window of a reading."""
 SPARE = 6
@@ -211,7 +214,6 @@ class Plan:
     batches: int
     cores: int
     seconds: float
-    trigger: int = 200
     interval: float = 0.05
 
 
@@ -232,10 +234,9 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[S
                 with ExitStack() as stack:
                     drivers = _drivers(stack, turn, plan, logs)
                     for source in turn:
-                        first = _read(drivers[source], kafka, topic, given, plan, NOOP, cold=True)
-                        cold[source].append(first.batches[-1].end)
+                        cold[source].append(_start(drivers[source], kafka, topic, given, plan))
                         say(
-                            f"{given}, {source}, cold: {first.batches[-1].end:.1f} s to the first full batch's end"
+                            f"{given}, {source}, cold: {cold[source][-1]:.1f} s to the first full batch's end"
                         )
                     for sink in plan.sinks:
                         for source in turn:
@@ -245,49 +246,46 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[S
             if NOOP in plan.sinks:
                 with ExitStack() as stack:
                     driver = _drivers(stack, (SHIPPED,), plan, logs)[SHIPPED]
-                    _read(driver, kafka, topic, given, plan, NOOP, cold=True)
+                    _start(driver, kafka, topic, given, plan)
                     found[NOOP][SHIPPED] = [_read(driver, kafka, topic, given, plan, NOOP)]
             yield Start(given, cold), [Figure(given, sink, readings) for sink, readings in found.items()]
 
 
-def _read(
-    driver: Driver,
-    kafka: KafkaSettings,
-    topic: str,
-    given: Input,
-    plan: Plan,
-    sink: str,
-    *,
-    cold: bool = False,
-) -> Reading:
+def _start(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan) -> float:
+    """Have a new driver read the topic, which warms it up; return the seconds to its first full batch's end."""
+    reading = driver.read(_order(driver, kafka, topic, given, plan, NOOP))
+    return next(batch.end for batch in reading.batches if batch.records >= FULL * given.most)
+
+
+def _read(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan, sink: str) -> Reading:
+    reading = driver.read(_order(driver, kafka, topic, given, plan, sink))
+    figure = Figure(given, sink, {})
+    count = len(window(reading, given.most))
+    say(
+        f"{given}, {sink}, {driver.source}: {figure.steady(reading):,.0f} records/s in {count} full batches, "
+        f"{figure.whole(reading):,.0f} with the start, {figure.cpu(reading):.2f} CPU s a million, "
+        f"{figure.memory(reading):,.0f} MB"
+    )
+    if count < min(LEAST, plan.batches - SPARE):
+        sizes = [batch.records for batch in reading.batches]
+        raise TooFewBatchesError(f"{given}, {sink}, {driver.source}: {count} full batches: {sizes}")
+    return reading
+
+
+def _order(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan, sink: str) -> Order:
     options = dict(TUNING) if driver.source == TUNED else {}
     if driver.source == TUNED and given.partitions < plan.cores:
         options["minPartitions"] = str(plan.cores)
-    order = Order(
+    return Order(
         kafka.bootstrap_servers,
         topic,
         given.partitions,
         given.most * plan.batches,
         given.most,
         sink,
-        plan.trigger,
-        cold,
+        BACK_TO_BACK,
         options=options,
     )
-    reading = driver.read(order)
-    if not cold:
-        figure = Figure(given, sink, {})
-        count = len(window(reading, given.most))
-        say(
-            f"{given}, {sink}, {driver.source}: {figure.steady(reading):,.0f} records/s in {count} full batches, "
-            f"{figure.whole(reading):,.0f} with the start, {figure.cpu(reading):.2f} CPU s a million, "
-            f"{figure.memory(reading):,.0f} MB"
-        )
-        if count < min(LEAST, plan.batches - SPARE):
-            raise TooFewBatchesError(
-                f"{given}, {sink}, {driver.source}: {count} full batches; read a longer topic"
-            )
-    return reading
 
 
 def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) -> Latency:
@@ -305,7 +303,7 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
                         0,
                         Input(200, partitions).most,
                         COLLECT,
-                        plan.trigger,
+                        TRIGGER,
                         until=SETTLE + (plan.seconds if number >= 0 else 1.0),
                         options=TUNING if source == TUNED else {},
                     )
@@ -316,7 +314,7 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
                     raise RuntimeError(f"{source}: no record of a trickle in {plan.seconds:g} s")
                 say(f"trickle, {source}: median {median(found) * 1e3:.0f} ms of {len(found)} records")
                 delays[source].append(found)
-    return Latency(plan.interval, partitions, plan.trigger, delays)
+    return Latency(plan.interval, partitions, TRIGGER, delays)
 
 
 def _drivers(stack: ExitStack, sources: Sequence[str], plan: Plan, logs: Path) -> Mapping[str, Driver]:
