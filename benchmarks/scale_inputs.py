@@ -14,10 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from benchmarks.counting_proxy import CountingProxy
 from benchmarks.scale_kafka import Catalogue, catalogue
 from benchmarks.scale_tasks import Place
 from devstack.consul import Consul
+from devstack.guard import guard
 from devstack.zookeeper import ZooKeeper
 
 PARTITIONS = 100
@@ -81,6 +84,7 @@ class Consumers:
         for process in (*self._registrars, self._pages):
             process.kill()
             process.communicate()
+            guard.forget(process.pid)
 
     def join(self, number: int) -> None:
         """Have some join, and wait until they are live."""
@@ -130,9 +134,17 @@ class Consumers:
 
 
 def _process(module: str, told: str) -> Told:
-    return subprocess.Popen(  # noqa: S603  our own command line
-        [sys.executable, "-m", module, told], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    process = subprocess.Popen(  # noqa: S603  our own command line
+        [sys.executable, "-m", module, told],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
+    guard.watch(
+        process.pid, psutil.Process(process.pid).create_time()
+    )  # a frozen one does not see its input's end
+    return process
 
 
 def _write(process: Told, line: str) -> None:
