@@ -141,9 +141,8 @@ def _process(module: str, told: str) -> Told:
         text=True,
         start_new_session=True,
     )
-    guard.watch(
-        process.pid, psutil.Process(process.pid).create_time()
-    )  # a frozen one does not see its input's end
+    # One that is frozen does not see its input's end.
+    guard.watch(process.pid, psutil.Process(process.pid).create_time())
     return process
 
 

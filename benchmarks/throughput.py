@@ -15,7 +15,7 @@ import psutil
 
 from benchmarks.options import OUTPUT, RESULTS
 from benchmarks.throughput_driver import HEAP
-from benchmarks.throughput_figures import BACK_TO_BACK, SINKS, Plan, latency, throughput
+from benchmarks.throughput_figures import SINKS, Plan, latency, throughput
 from benchmarks.throughput_inputs import LZ4, ZSTD, Input
 from benchmarks.throughput_report import HEADER, ratios, row, write
 from benchmarks.throughput_results import Conditions, Results, load, save
@@ -74,7 +74,7 @@ def main(
     plan = Plan(inputs, sinks, rounds, batches, cores, seconds)
     # Not the load average, in which the part before would still be seen.
     load_now = psutil.cpu_percent(LOOK) / 100 * (os.cpu_count() or 1)
-    conditions = Conditions(batches, cores, BACK_TO_BACK, load_now, HEAP)
+    conditions = Conditions(batches, cores, load_now, HEAP)
     results = (load(kept) if kept else None) or Results(conditions)
     results = results.joined(Results(conditions))  # fails now rather than after a long run
     jars("spark-kafka")

@@ -66,7 +66,7 @@ class Order:
     records: int
     most: int
     sink: str
-    trigger: int = 200
+    trigger: int
     until: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
 

@@ -254,7 +254,7 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[S
 def _start(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan) -> float:
     """Have a new driver read the topic, which warms it up; return the seconds to its first full batch's end."""
     reading = driver.read(_order(driver, kafka, topic, given, plan, NOOP))
-    return next(batch.end for batch in reading.batches if batch.records >= FULL * given.most)
+    return window(reading, given.most)[0].end
 
 
 def _read(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan, sink: str) -> Reading:

@@ -17,7 +17,6 @@ class Conditions:
 
     batches: int
     cores: int
-    trigger: int
     load: float
     heap: str
 

@@ -13,7 +13,7 @@ from benchmarks.throughput_inputs import Input
 from benchmarks.throughput_report import ratios, write
 from benchmarks.throughput_results import Conditions, Results, load, save
 
-CONDITIONS = Conditions(batches=5, cores=2, trigger=200, load=0.5, heap="2g")
+CONDITIONS = Conditions(batches=5, cores=2, load=0.5, heap="2g")
 FULL = Input(1000, 1).most
 
 
