@@ -246,8 +246,8 @@ def test_every_call_has_a_deadline_while_the_broker_is_away_and_works_again_afte
     def works() -> bool:
         try:
             return [call() for call in calls.values()] and group.committed([(topic, 0)]) == {(topic, 0): 1}
-        except KafkaError:
-            return False
+        except KafkaError as error:
+            raise AssertionError(str(error)) from error
 
     eventually(works, 60)
     for away, back in ((own_server.pause, own_server.resume), (own_server.kill, own_server.start)):

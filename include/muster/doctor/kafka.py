@@ -7,7 +7,6 @@ its present holder.
 
 from __future__ import annotations
 
-import concurrent.futures
 import re
 from collections.abc import Iterator, Mapping
 
@@ -17,7 +16,7 @@ from muster.core.model import TopicPartition
 from muster.doctor.findings import Check, Part, explained, named
 from muster.doctor.versions import TESTED
 from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
-from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError
+from muster.edges.kafka_admin import Admin, Failure, KafkaError
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 
@@ -120,15 +119,14 @@ def _brokers(settings: KafkaSettings) -> str:
     try:
         admin = Admin(settings)
         try:
-            future = admin.client.describe_cluster(request_timeout=admin.timeout)
-            nodes = future.result(timeout=admin.timeout + GRACE).nodes
-        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            brokers = admin.brokers(admin.timeout)
+        except KafkaException as error:
             return f"brokers unknown ({Failure.of(error).text})"
         finally:
             admin.close()
     except KafkaError as error:
         return f"brokers unknown ({error})"
-    return f"{len(nodes)} broker{'s' if len(nodes) != 1 else ''}"
+    return f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''}"
 
 
 def _topics(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listing: TopicListing) -> Check:

@@ -30,6 +30,7 @@ from muster.core.seeking import Bounds
 from muster.edges.kafka_admin import (
     GRACE,
     SILENCE,
+    UNREACHABLE,
     Admin,
     Failure,
     KafkaError,
@@ -61,7 +62,6 @@ _Found = dict[TopicPartition, T | Failure]
 
 NO_LEADERS = KafkaError_._NOENT
 """librdkafka's code for partitions that no broker leads: the topic is new, or unknown, or no broker answers."""
-UNREACHABLE = frozenset({KafkaError_._TIMED_OUT, KafkaError_._TRANSPORT, KafkaError_._ALL_BROKERS_DOWN})
 STALE = frozenset(
     {
         NO_LEADERS,
@@ -205,9 +205,7 @@ class TopicLister:
         """
         what = "asking for the brokers' racks"
         try:
-            described = self._admin.client.describe_cluster(request_timeout=self._admin.timeout)
-            nodes = described.result(timeout=self._admin.timeout + GRACE).nodes
-            racks = {node.id: node.rack for node in nodes if node.rack}
+            racks = self._admin.racks(self._admin.timeout)
             topics = self._admin.client.list_topics(timeout=self._admin.timeout).topics if racks else {}
         except (KafkaException, concurrent.futures.TimeoutError) as error:
             raise self._admin.error(what, Failure.of(error)) from error
@@ -300,6 +298,10 @@ class GroupOffsets:
                 return []
             raise self._admin.error(what, failure) from error
         return [GroupMember(member.client_id, member.host.removeprefix("/")) for member in found]
+
+    def answers(self) -> bool:
+        """Tell whether a broker answers within a second."""
+        return self._admin.answers(PATIENCE)
 
     def metadata(self) -> object:
         """Return what a transaction names the group by. Raises `KafkaError` once this is closed."""
@@ -411,9 +413,11 @@ class GroupOffsets:
                     passing = PASSING - {KafkaError_._UNKNOWN_PARTITION}
         if not failures:
             return offsets
-        if any(failure.code is None or failure.code in UNREACHABLE for failure in failures.values()):
+        if any(failure.code in UNREACHABLE for failure in failures.values()):
             # Others lead its partitions soon, which librdkafka would not ask for by itself for minutes.
             answers = self._admin.refresh(PATIENCE)
+            if answers:
+                self._group.revive(PATIENCE)
         raise self._error(what, offsets, failures, answers)
 
     def _error(
@@ -425,7 +429,7 @@ class GroupOffsets:
     ) -> KafkaError:
         """Make the error that says what failed; `answers` is whether Kafka named its leaders when last asked."""
         first = next(iter(failures.values()))
-        out_of_reach = all(f.code is None or f.code in UNREACHABLE for f in failures.values())
+        out_of_reach = all(f.code in UNREACHABLE for f in failures.values())
         if not offsets and first.code == NO_LEADERS:
             first = first if answers else SILENCE
             out_of_reach = not answers or bool(self._admin.trouble or self._group.trouble)

@@ -11,9 +11,11 @@ import concurrent.futures
 import logging
 import math
 import re
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import confluent_kafka
@@ -31,6 +33,15 @@ GRACE = 2.0
 """Seconds that librdkafka is given beyond its own time-out to report it."""
 LISTED = 5
 """An error names so many partitions."""
+RENEW_AFTER = 5.0
+"""Seconds that an admin client has to find Kafka before another one takes its place.
+
+librdkafka (2.13 to 2.16) forgets all brokers when one that the controller has fenced tells it that none is up,
+and may never connect again (https://github.com/confluentinc/librdkafka/issues/5301).
+"""
+
+ONE_TOPIC = "__consumer_offsets"
+"""A topic that every Kafka has or will have, to ask for no more than the brokers."""
 
 _CLIENT = re.compile(r"#(producer|consumer)-\d+")
 
@@ -73,6 +84,15 @@ class Failure:
 
 
 SILENCE = Failure(None, "no answer in time")
+UNREACHABLE = frozenset(
+    {
+        None,
+        confluent_kafka.KafkaError._TIMED_OUT,
+        confluent_kafka.KafkaError._TRANSPORT,
+        confluent_kafka.KafkaError._ALL_BROKERS_DOWN,
+    }
+)
+"""Codes of a failure that may be the connection's."""
 
 
 class _Once(logging.Filter):
@@ -183,36 +203,71 @@ class Admin:
         }
         config.pop("isolation.level", None)  # of consumers only
         self._client: AdminClient | None = open_client(AdminClient, config)
+        self._another = partial(open_client, AdminClient, config)
+        self._opened = time.monotonic()
+        self._lock = threading.Lock()
 
     @property
     def client(self) -> AdminClient:
-        """The client. Raises `KafkaError` once it is closed."""
-        if self._client is None:
+        """The client, to be used at once: later it may be another one. Raises `KafkaError` once it is closed."""
+        client = self._client
+        if client is None:
             raise KafkaError(f"Kafka at {self.servers}: this client is closed; make a new one")
         # librdkafka hands over what it has to say only when asked; it would pile up.
-        self._client.poll(0)
-        return self._client
+        client.poll(0)
+        return client
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._client = None
+        with self._lock:
+            self._client = None
+
+    def _renew(self) -> None:
+        """Make another client in place of one that has had the time to find Kafka."""
+        with self._lock:
+            if self._client is not None and time.monotonic() - self._opened > RENEW_AFTER:
+                self._client, self._connected, self._opened = self._another(), False, time.monotonic()
 
     @property
     def trouble(self) -> str:
         """The last trouble with a connection since Kafka answered, '' if there was none."""
-        if self._client is not None:
-            self._client.poll(0)
+        client = self._client
+        if client is not None:
+            client.poll(0)
         return self._trouble.text
 
     def connect(self, timeout: float) -> None:
-        """Wait once until a broker answers. Raises `KafkaException` or `TimeoutError` if none does.
+        """Wait once until a broker answers. Raises `KafkaException` if none does.
 
         While it connects, librdkafka (2.16) asks in vain who leads a partition, and again only after 3 s
         (`rd_kafka_topic_partition_list_query_leaders_async_worker`).
         """
         if not self._connected:
-            self.client.describe_cluster(request_timeout=timeout).result(timeout + GRACE)
+            self.brokers(timeout)
             self._connected = True
+
+    def answers(self, timeout: float) -> bool:
+        """Tell whether a broker answers, and knows of one that is up."""
+        try:
+            return bool(self.brokers(timeout))
+        except KafkaException:
+            return False
+
+    def racks(self, timeout: float) -> dict[int, str]:
+        """Return the rack (`broker.rack`) of each broker that has one, by the broker's id.
+
+        Raises `KafkaException` or `TimeoutError`.
+        """
+        if not self.brokers(timeout):
+            # librdkafka (2.16) ends the process when it hears in `describe_cluster` that there is no broker.
+            code = confluent_kafka.KafkaError._ALL_BROKERS_DOWN
+            raise KafkaException(confluent_kafka.KafkaError(code, "Kafka names no broker that is up"))
+        described = self.client.describe_cluster(request_timeout=timeout)
+        return {node.id: node.rack for node in described.result(timeout=timeout + GRACE).nodes if node.rack}
+
+    def brokers(self, timeout: float) -> Collection[int]:
+        """Return the ids of the brokers that are up. Raises `KafkaException` if none answers."""
+        return self.client.list_topics(ONE_TOPIC, timeout=timeout).brokers
 
     def refresh(self, timeout: float) -> bool:
         """Ask for all topics and their leaders again; report whether there was an answer."""
@@ -227,8 +282,13 @@ class Admin:
         self._trouble.over()
 
     def error(self, what: str, failure: Failure, trouble: str = "") -> KafkaError:
-        """Say what went wrong while doing `what`, and what to do."""
+        """Say what went wrong while doing `what`, and what to do.
+
+        If Kafka was out of reach, the next call may be made with another client.
+        """
         trouble = trouble or self.trouble
+        if failure.code in UNREACHABLE:
+            self._renew()
         more = f"; last heard: {trouble}" if trouble else ""
         step = self.next_step(f"{failure.text} {trouble}")
         return KafkaError(f"Kafka at {self.servers}: {what}: {failure.text}{more}; {step}")

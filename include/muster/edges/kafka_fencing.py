@@ -38,7 +38,7 @@ from muster.core.model import TopicPartition
 from muster.core.positions import of_another_topic, parse_stamp
 from muster.edges.dead_letters import ToWrite, large_records, why_not_written, write
 from muster.edges.kafka import NO_METADATA, GroupOffsets
-from muster.edges.kafka_admin import client_config, open_client
+from muster.edges.kafka_admin import UNREACHABLE, client_config, open_client
 from muster.edges.kafka_group import item_to_commit
 from muster.settings.connections import KafkaSettings
 
@@ -137,6 +137,8 @@ class _Fence:
     called_at: float = 0.0
     settled: bool = False
     initialised_at: float = 0.0
+    lost: bool = False
+    """Whether its producer finds no broker, where others do: it never will again (`kafka_admin.RENEW_AFTER`)."""
     replaces: bool = False
     """Whether it stands in for a producer that was stuck, so another consumer may have claimed the partition."""
 
@@ -160,6 +162,14 @@ class _Fence:
         with suppress(KafkaException):  # the initialisation will say so
             for _ in range(2):
                 self.producer.list_topics(self.topic, timeout=timeout)
+
+    def finds_a_broker(self) -> bool:
+        """Tell whether a broker answers the producer within a second."""
+        try:
+            self.producer.list_topics(self.topic, timeout=SETTLE_WITHIN)
+        except KafkaException:
+            return False
+        return True
 
     def commit(
         self,
@@ -227,9 +237,9 @@ class FencedCommits:
     """Commits for a `group` as the newest owner of each partition. Thread-safe; closing waits for nothing.
 
     Calls return within `ANSWER_WITHIN` seconds; what is not done by then goes on, and asking again takes its end.
-    A producer that is stuck is replaced, once it is known that this consumer still owns the partition, and the new
-    one commits once that is known again. A partition that is not owned any more is refused. What is refused is to be
-    released: until then its replacement may still take effect.
+    A producer that is stuck or lost is replaced, once it is known that this consumer still owns the partition, and
+    the new one commits once that is known again. A partition that is not owned any more is refused. What is refused
+    is to be released: until then its replacement may still take effect.
 
     Raises `KafkaError` for settings that librdkafka refuses, and once `group` is closed.
     """
@@ -258,7 +268,7 @@ class FencedCommits:
         with self._lock:
             for tp in partitions:
                 fence = self._fences.get(tp)
-                if fence is None or fence.phase is not _Phase.INITIALISE:
+                if fence is None or fence.phase is not _Phase.INITIALISE or fence.lost:
                     fence = self._fences[tp] = _Fence(self._open(tp), tp[0])
                 fences[tp] = fence
 
@@ -338,12 +348,13 @@ class FencedCommits:
     def _replace_stuck(
         self, fences: dict[TopicPartition, _Fence], owned: Owned
     ) -> dict[TopicPartition, Exception]:
-        """Replace the producers that are stuck, also in `fences`; return why not where the owner is not confirmed."""
+        """Replace producers that are stuck or lost, also in `fences`; return why not where no owner is confirmed."""
         unowned: dict[TopicPartition, Exception] = {}
         for tp, fence in fences.items():
-            if fence.call is None or fence.call.done() or not _stuck(fence):
+            under_way = fence.call is not None and not fence.call.done()
+            if not (_stuck(fence) if under_way else fence.lost):
                 continue
-            if fence.call.cancel():  # it is queued behind others that are stuck
+            if fence.call is not None and fence.call.cancel():  # it is queued behind others that are stuck
                 fence.call = None
                 continue
             try:
@@ -351,9 +362,10 @@ class FencedCommits:
             except (_RefusedError, TimeoutError) as error:
                 unowned[tp] = error
                 continue
-            if fence.phase is _Phase.INITIALISE:
+            if under_way and fence.phase is _Phase.INITIALISE:
                 continue  # it ends in time; until then it may land, also after one that replaces it
-            log.warning("topic %r, partition %d: its producer is stuck and is replaced", *tp)
+            why = "is stuck" if under_way else "finds no broker, though others do,"
+            log.warning("topic %r, partition %d: its producer %s and is replaced", *tp, why)
             new = _Fence(self._open(tp), tp[0], replaces=True)
             with self._lock:
                 if self._fences.get(tp) is fence:  # else it was released, and perhaps claimed again
@@ -391,7 +403,7 @@ class FencedCommits:
         for fence, function, arguments in calls.values():
             if fence.call is None:
                 fence.call, fence.called_at = Future(), time.monotonic()
-                work.put((fence.call, function, arguments))
+                work.put((fence.call, self._watched, (fence, function, arguments)))
         # Threads of their own rather than a pool's, because one that is stuck must hold up neither those that come
         # later nor the end of the process.
         for _ in range(min(PARALLEL, work.qsize())):
@@ -407,6 +419,15 @@ class FencedCommits:
             fence.call = None
             ends[tp] = call.exception() or call.result()
         return ends
+
+    def _watched(self, fence: _Fence, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Make a call, and note if it failed because the producer is lost."""
+        try:
+            return function(*arguments)
+        except KafkaException as error:
+            if error.args[0].code() in UNREACHABLE:
+                fence.lost = not fence.finds_a_broker() and self._group.answers()
+            raise
 
     def _open(self, tp: TopicPartition) -> Producer:
         config = self._config | {

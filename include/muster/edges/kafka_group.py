@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -61,6 +62,7 @@ class GroupClient:
             "error_cb": self._trouble.heard,
         }
         self._consumer: Consumer | None = open_client(Consumer, config)
+        self._another = partial(open_client, Consumer, config)
 
     @property
     def trouble(self) -> str:
@@ -113,11 +115,23 @@ class GroupClient:
     def close(self) -> None:
         """Let go of the connections; never takes longer than `operation_timeout`."""
         consumer, self._consumer = self._consumer, None
-        if consumer is None:
-            return
-        closing = threading.Thread(target=consumer.close, daemon=True, name="kafka-close")
-        closing.start()
-        closing.join(self._close_timeout)
+        if consumer is not None:
+            _close(consumer).join(self._close_timeout)
+
+    def revive(self, timeout: float) -> None:
+        """Make another client in place of one that finds no broker, where others do; see `RENEW_AFTER`."""
+        consumer = self._open()
+        try:
+            consumer.list_topics(timeout=timeout)
+        except KafkaException:
+            if not self._lock.acquire(timeout=timeout):
+                return  # a commit is under way, and is to say first what became of it
+            try:
+                if self._consumer is consumer:
+                    self._consumer = self._another()
+                    _close(consumer)
+            finally:
+                self._lock.release()
 
     def _outcome(self, offsets: Mapping[TopicPartition, int], failure: Failure, end: float) -> _Found:
         """Tell which partitions of a failed commit failed.
@@ -147,3 +161,10 @@ class GroupClient:
     def _on_commit(self, error: confluent_kafka.KafkaError | None, items: list[Any]) -> None:
         failed = error or next((item.error for item in items if item.error is not None), None)
         self._answers.append((None if failed is None else Failure.of(failed), items))
+
+
+def _close(consumer: Consumer) -> threading.Thread:
+    """Close it in a thread of its own: librdkafka may wait for brokers."""
+    closing = threading.Thread(target=consumer.close, daemon=True, name="kafka-close")
+    closing.start()
+    return closing

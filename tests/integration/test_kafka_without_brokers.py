@@ -1,0 +1,74 @@
+"""Clients go on after a broker that was fenced has told them that Kafka has no broker.
+
+librdkafka (2.13 to 2.16) forgets all brokers then, and may never connect again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from devstack.kafka import Kafka
+from muster.edges.kafka import GroupOffsets, KafkaError, TopicLister
+from muster.edges.kafka_fencing import FencedCommits
+from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
+from tests.support.kafka_topics import make_topic
+from tests.support.servers import running
+
+LISTERS = 6
+FENCED = 4
+"""Times that the broker is fenced: often enough for some client to be lost."""
+
+
+class Late(Kafka):
+    """A broker whose heartbeats are so rare that the controller fences it between two of them."""
+
+    def settings(self) -> dict[str, str]:
+        """Return what stands in `server.properties`."""
+        return super().settings() | {
+            "broker.heartbeat.interval.ms": "8000",
+            "broker.session.timeout.ms": "3000",
+        }
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> Iterator[Late]:
+    with running(Late(tmp_path / "kafka", guarded=True)) as server:
+        yield server
+
+
+def test_clients_go_on_after_kafka_was_without_brokers(late: Late, eventually: Eventually) -> None:
+    settings = KafkaSettings(config={"bootstrap.servers": late.address}, operation_timeout=1.0)
+    topic = make_topic(settings, 2)
+    group = GroupOffsets(settings, "g")
+    fenced = FencedCommits(settings, "c", group)
+    eventually(lambda: fenced.claim([(topic, 1)]).done, 60)
+    calls: list[Callable[[], object]] = [
+        *(TopicLister(settings).list_partitions for _ in range(LISTERS)),
+        lambda: group.commit({(topic, 0): 1}),
+        lambda: group.end_offsets([(topic, 0)]),
+    ]
+
+    def all_work() -> bool:
+        failures = []
+        for call in calls:
+            try:
+                call()
+            except KafkaError as error:
+                failures.append(str(error))
+        failures += fenced.commit({(topic, 1): 1}).failed.values()
+        assert not failures, failures
+        return True
+
+    for there in [True, False] * FENCED:
+        while late.healthy() is not there:
+            with suppress(AssertionError):
+                all_work()
+    late.stop()
+    with running(Kafka(late.data_dir, late.ports, guarded=True)):
+        eventually(all_work, 60)
+    group.close()
