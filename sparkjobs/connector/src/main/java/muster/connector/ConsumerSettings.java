@@ -12,9 +12,7 @@ final class ConsumerSettings {
       Map.of(
           // A partition that is added, or moves on, waits for the broker's answer that is under way.
           ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, "100",
-          // One poll is one chunk. Where an array of it is at least half of one of G1's regions, which is so for 200 B a
-          // record and a heap of up to 2 GB, no collection copies it; of more records, most have left the processor's
-          // cache before they are put into columns.
+          // One poll is one chunk. Of more records, most have left the processor's cache before they are put into columns.
           ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "5000",
           ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, Integer.toString(2 << 20),
           ConsumerConfig.FETCH_MAX_BYTES_CONFIG, Integer.toString(16 << 20),
