@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import dropwhile, takewhile
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -109,21 +108,20 @@ class TooFewBatchesError(RuntimeError):
 
 
 def window(reading: Reading, most: int) -> list[Batch]:
-    """Return full batches that follow each other, from the end of the first of them on, without the topic's last one.
+    """Return the batches from the first full one to the last, without the one that reaches the topic's end.
 
-    Raises `TooFewBatchesError` if there are less than two.
+    Smaller ones between them count, too. Raises `TooFewBatchesError` if less than two are full.
     """
-
-    def full(batch: Batch) -> bool:
-        return batch.records >= FULL * most
-
-    found = list(takewhile(full, dropwhile(lambda batch: not full(batch), reading.batches)))
-    if found and found[-1] is reading.batches[-1]:
-        found.pop()
-    if len(found) < 2:  # noqa: PLR2004  a beginning and an end
+    ends = [n for n, batch in enumerate(reading.batches[:-1]) if is_full(batch, most)]
+    if len(ends) < 2:  # noqa: PLR2004  a beginning and an end
         sizes = [batch.records for batch in reading.batches]
         raise TooFewBatchesError(f"no two full batches of {most} records: {sizes}; read a longer topic")
-    return found
+    return reading.batches[ends[0] : ends[-1] + 1]
+
+
+def is_full(batch: Batch, most: int) -> bool:
+    """Tell whether it holds about as much as a batch may."""
+    return batch.records >= FULL * most
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,7 @@ def _start(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan:
 def _read(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan, sink: str) -> Reading:
     reading = driver.read(_order(driver, kafka, topic, given, plan, sink))
     figure = Figure(given, sink, {})
-    count = len(window(reading, given.most))
+    count = sum(is_full(batch, given.most) for batch in window(reading, given.most))
     say(
         f"{given}, {sink}, {driver.source}: {figure.steady(reading):,.0f} records/s in {count} full batches, "
         f"{figure.whole(reading):,.0f} with the start, {figure.cpu(reading):.2f} CPU s a million, "

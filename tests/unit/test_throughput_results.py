@@ -32,11 +32,14 @@ def figure(partitions: int, sink: str, muster: float, size: int = 1000) -> Figur
     )
 
 
-def test_window_holds_full_batches_only() -> None:
+def test_window_is_from_the_first_full_batch_to_the_last() -> None:
     grows = [Batch(1, FULL // 3, 0), Batch(2, FULL // 2, 0)]
     full = [Batch(n, FULL - 5, 0) for n in (3, 4, 5)]
     assert window(Reading([*grows, *full, Batch(6, 7, 0)], 0), FULL) == full
     assert window(Reading([*grows, *full], 0), FULL) == full[:-1], "the last one reaches the topic's end"
+    small = Batch(6, FULL // 2, 0)
+    again = Batch(7, FULL, 0)
+    assert window(Reading([*full, small, again, Batch(8, 7, 0)], 0), FULL) == [*full, small, again]
     with pytest.raises(
         TooFewBatchesError, match=r"no two full batches of 100000 records: .*; read a longer topic"
     ):
