@@ -35,6 +35,20 @@ HEADER = (
     "ms a batch, tuned / Muster",
 )
 _GOAL_SIZES = (200, 1000)
+_LIMITS = (
+    "## What limits Muster",
+    "",
+    "- *One partition* is read by one thread and one task. With `noop` that thread is the limit: it unpacks records,",
+    "  checks them and copies them into columns. With `parquet` it is the task: one core writes, where the tuned",
+    "  source has its partition split in two by `minPartitions` and writes on both.",
+    "- *CPU*: in a profile of `noop` on 12 partitions half of it is that thread's, most of it in Kafka's client, and",
+    "  half Spark's, which for `foreachBatch` makes each row twice, with any source.",
+    "- *The start*: the first records are there as soon as with Spark's source, but a consumer begins with 100,000,",
+    "  because it does not know its handler yet, and a full batch is its third or fourth.",
+    "- *A trickle*: a record waits for the trigger with any source, 100 ms on average where that is 200 ms.",
+    "- *100 partitions*: planning and fencing take tens of ms a batch more than with one.",
+    "",
+)
 
 
 def row(figure: Figure) -> tuple[str, ...]:
@@ -153,6 +167,7 @@ def write(folder: Path, results: Results) -> None:
         *table(("topic", "tuned", "Muster", "ratio"), map(_start, results.starts)),
         "",
         *(_latency(results.delays) if results.delays else ()),
+        *_LIMITS,
         f"`{ratios(results)}`",
         "",
         "The worst of all topics with lz4 and records of 200 B and 1 kB.",
@@ -221,10 +236,11 @@ def _plot(path: Path, figures: Sequence[Figure]) -> None:
             panel.set_xticks(places, [_tick(figure) for figure in shown], fontsize="small")
             panel.set_title(f"{sink}, records a second", color=INK)
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            panel.set_xlabel("bytes a record, partitions", color=INK, fontsize="small")
             ink(panel, "y")
-            panel.legend(fontsize="small", framealpha=0)
+        panel.legend(fontsize="small", framealpha=0)
 
 
 def _tick(figure: Figure) -> str:
     codec = "" if figure.input.codec == LZ4 else f"\n{figure.input.codec}"
-    return f"{figure.input.size} B\n{figure.input.partitions} part.{codec}"
+    return f"{figure.input.size} B\n{figure.input.partitions}{codec}"

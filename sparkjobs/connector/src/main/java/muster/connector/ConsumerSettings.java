@@ -13,7 +13,7 @@ final class ConsumerSettings {
           // A partition that is added, or moves on, waits for the broker's answer that is under way.
           ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, "100",
           // One poll is one chunk. Of more records, most have left the processor's cache before they are put into columns.
-          ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "5000",
+          ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "2000",
           ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, Integer.toString(2 << 20),
           ConsumerConfig.FETCH_MAX_BYTES_CONFIG, Integer.toString(16 << 20),
           // The operating system sizes the buffer, which is better than Kafka's 64 kB on every network but the slowest.
