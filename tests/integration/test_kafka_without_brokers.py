@@ -1,4 +1,4 @@
-"""Clients go on after a broker that was fenced has told them that Kafka has no broker.
+"""Clients go on after a broker that was fenced has answered that Kafka has no broker.
 
 librdkafka (2.13 to 2.16) forgets all brokers then, and may never connect again.
 """
