@@ -902,6 +902,21 @@ stop/a
 delete_node/t/state
 joins/c/current/new/A
 """,
+    "a_stuck_producer_of_a_restored_topic_whose_group_is_to_be_confirmed_waits_for_that": """
+settled/a/b
+everybody
+start/c
+everybody
+everybody
+coordinate/first/after
+restore/4
+group/h
+stick/a
+everything/a
+fault/a/hung
+time/9
+everything/a
+""",
     "a_replaced_producer_whose_initialisation_is_under_way_holds_its_partition_when_that_is_refused": (
         REFUSED_WHILE_REPLACED
     ),

@@ -616,10 +616,12 @@ class Model:
         return self.zookeeper.zxid != before
 
     def _is_stuck(self) -> bool:
-        """Whether a producer is stuck, and not replaced yet, in a consumer that nothing else is wrong with."""
-        concerned = self._concerned()
+        """Whether a producer is stuck, and not replaced yet, in a consumer that nothing else is wrong with. One of a
+        partition that ZooKeeper does not know, of a topic of another group, is replaced when a person has confirmed
+        that, and its owner is known."""
+        due = self._wanted() - self._concerned()
         working = [p for p in self.processes if p.alive and not self._impaired(p)]
-        return any(process.stuck & (process.held - concerned) for process in working)
+        return any(process.stuck & process.held & due for process in working)
 
     def _waits_for_persons(self) -> bool:
         """Whether a process does not know yet that consumption was resumed, or that a loss was accepted. A loss of a
