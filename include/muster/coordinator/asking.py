@@ -80,7 +80,6 @@ def ask(
         statuses,
         round_.failures,
         {consumer: tuple(found) for consumer, found in round_.older.items()},
-        frozenset(owners - membership.live.keys()),
         frozenset(without_sign if doubted else ()),
         noted,
     )

@@ -525,20 +525,15 @@ class Coordinator:
         return replace(view, replies=replies)
 
     def _now(self, view: CoordinatorView) -> float:
-        """Tell the time by which patience is counted: ZooKeeper's where it counts, as clocks of workers differ."""
-        counts = view.absences or any(map(view.patience.release, view.replies.lost))
-        return self.store.now() if counts else self.clock()
+        """Tell the time by which patience is counted: ZooKeeper's, if an absence began by it."""
+        return self.store.now() if view.absences else self.clock()
 
     def _transitions(self, view: CoordinatorView) -> list[Transition]:
         return view.transitions(self._now(view))
 
     def _dated(self, view: CoordinatorView, transitions: list[Transition]) -> list[Transition]:
-        """Date the same steps by ZooKeeper's clock if one begins or ends a rebalance: workers whose clocks differ
-        compare with its `since`."""
-        since = [None if t.before.state is None else t.before.state.since for t in transitions]
-        if since == [t.state.since for t in transitions]:
-            return transitions
-        return view.transitions(self.store.now())
+        """Date steps that are to be written by ZooKeeper's clock: workers whose clocks differ compare with them."""
+        return view.transitions(self.store.now()) if transitions and not view.absences else transitions
 
     def _waiting(self, view: CoordinatorView) -> dict[str, list[Waiting]]:
         replies, stuck_after = view.replies, self.cluster.stuck_after

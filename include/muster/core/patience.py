@@ -37,15 +37,14 @@ class Replies:
     """The result of asking consumers, and what else is known of them.
 
     `statuses` are the answers of registered incarnations, live or not; `failures` says why others are unavailable.
-    `older` are the answers of older incarnations, by the id of the consumer. `lost` are the owners that are not live;
-    `doubted` are the consumers whose absence is doubted, because more than half of all consumers are away without a
-    sign. `epochs` are those that were noted before they were written, by topic.
+    `older` are the answers of older incarnations, by the id of the consumer. `doubted` are the consumers whose
+    absence is doubted, because more than half of all consumers are away without a sign. `epochs` are those that were
+    noted before they were written, by topic.
     """
 
     statuses: Mapping[str, ConsumerStatus] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     older: Mapping[str, tuple[ConsumerStatus, ...]] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
     doubted: frozenset[str] = frozenset()
     epochs: Mapping[str, int] = field(default_factory=dict)
 

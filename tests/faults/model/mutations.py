@@ -473,6 +473,7 @@ def trust_the_clock_of_any_worker(patch: MonkeyPatch) -> None:
 
     patch.setattr(_Inputs, "away", property(away))
     patch.setattr(Coordinator, "_now", lambda coordinator, view: coordinator.clock())
+    patch.setattr(Coordinator, "_dated", lambda coordinator, view, transitions: transitions)
 
 
 def announce_leaving_though_replaced(patch: MonkeyPatch) -> None:
@@ -535,13 +536,13 @@ def give_only_when_all_is_closed(patch: MonkeyPatch) -> None:
 def let_go_of_what_had_vanished_once(patch: MonkeyPatch) -> None:
     """A partition that is back in Kafka is taken from its owner all the same."""
     vanished: set[tuple[str, int]] = set()
+    taken: dict[tuple[str, int], int] = {}
 
     def partitions(given: _Inputs) -> frozenset[int]:
-        owned, present = given.before.owners.keys(), given.snapshot.partitions
+        owned, present, epoch = given.before.owners.keys(), given.snapshot.partitions, given.before.epoch
         vanished.update((given.topic, p) for p in owned - present)
         back = {p for p in owned & present if (given.topic, p) in vanished}
-        vanished.difference_update((given.topic, p) for p in back)
-        return present - back
+        return present - {p for p in back if taken.setdefault((given.topic, p), epoch) == epoch}
 
     once_a_step = cached_property(partitions)
     once_a_step.__set_name__(_Inputs, "partitions")
