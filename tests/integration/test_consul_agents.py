@@ -159,6 +159,41 @@ def test_newer_process_waits_for_older_ones_with_every_agent(
         process.registrar.leave()
 
 
+def test_process_that_is_to_end_before_it_has_registered_does_not_take_the_place_of_another(
+    hosts: Hosts, cluster: str, page: Pages, eventually: Eventually
+) -> None:
+    a, _, server = hosts
+    older, newer = Process(a, cluster, "x", page.port), Process(a, cluster, "x", page.port)
+    older.registrar.look()
+    eventually(lambda: is_live(server, cluster, older), what="it is live")
+    newer.ending.ask("SIGTERM received")
+    newer.registrar.look()
+    newer.registrar.leave()
+    older.registrar.look()
+    assert not older.ending.asked, older.ending.reason
+    assert is_live(server, cluster, older)
+    older.registrar.leave()
+
+
+def test_process_that_ends_waits_for_the_older_one_whose_registration_it_has_taken(
+    hosts: Hosts, cluster: str, page: Pages, eventually: Eventually
+) -> None:
+    a, _, server = hosts
+    older = Process(a, cluster, "x", page.port)
+    older.registrar.look()
+    eventually(lambda: is_live(server, cluster, older), what="it is live")
+    closed = ConsumerStatus("x", older.incarnation, {}, leaving=True)
+    answers = [still_reading(older), still_reading(older), closed]
+    newer = Process(a, cluster, "x", page.port, ask=lambda _: answers.pop(0))
+    newer.registrar.look()
+    newer.ending.ask("SIGTERM received")
+    assert not newer.registrar.wait_for_predecessors(0.0), "the older one reads on"
+    assert newer.registrar.wait_for_predecessors(10.0)
+    assert not answers
+    newer.registrar.leave()
+    eventually(lambda: not seen(server, cluster).live, what="it has deregistered")
+
+
 def test_deleted_generation_key_makes_no_process_older_than_a_registered_one(
     hosts: Hosts, cluster: str, page: Pages, eventually: Eventually
 ) -> None:

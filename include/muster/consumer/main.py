@@ -237,8 +237,8 @@ class Job:
         log.info("ending: %s", self._ending.reason)
         self._hand_over()
         self._agent.block(STOPPING)
-        left = self._settings.graceful_timeout - (time.monotonic() - began)
-        closed = self._agent.wait_closed(left)
+        deadline = began + self._settings.graceful_timeout
+        closed = self._agent.wait_closed(deadline - time.monotonic())
         exit_code = self._ending.exit_code
         if not closed:
             held = {topic: sorted(status.held) for topic, status in self._agent.view().topics.items()}
@@ -248,6 +248,8 @@ class Job:
                 {topic: partitions for topic, partitions in held.items() if partitions},
             )
             exit_code = exit_code or 1
+        elif not self._registrar.wait_for_predecessors(deadline - time.monotonic()):
+            log.warning("an older process with this id is not known to have closed; deregistering without it")
         exit_after(SPARK_STOP, exit_code)
         stop_guard()
         deregistered = closed and self._agent.idle

@@ -9,7 +9,10 @@ its registration. Of several processes with one id the one with the highest gene
 was replaced announces nothing: it does not register again, does not say that it leaves, and at its end takes only its
 own registration away, from its own agent.
 
-A consumer that is to stop says so first (metadata `leaving`), and reads on while the others take over.
+A consumer that is to stop says so first (metadata `leaving`), and reads on while the others take over. One that is to
+stop before it has registered does not register. One that is still waiting for an older process with its id waits on
+before it deregisters: it may have taken the older one's registration, by which the coordinator asks whether that has
+closed.
 
 Nothing is taken up before this incarnation is live in Consul, and after isolation, only once ZooKeeper was read
 again: until then its partitions may be on their way to another consumer. Live means that its agent has it passing and
@@ -147,7 +150,7 @@ class Registrar:
                 pause = RETRY
             if self._waiting is not None and self._takeover is None:
                 self._takeover = threading.Thread(
-                    target=self._wait_for_predecessors, name="muster-takeover", daemon=True
+                    target=self._look_until_asked_to_end, name="muster-takeover", daemon=True
                 )
                 self._takeover.start()
 
@@ -275,7 +278,8 @@ class Registrar:
         return self._live and not self._ending.replaced and self._agent.asks_discovery
 
     def _may_register(self) -> bool:
-        return self._opened.is_set() and not self._stopped.is_set() and not self._ending.replaced
+        wanted = not self._ending.replaced and (self._registered or not self._ending.asked)
+        return wanted and self._opened.is_set() and not self._stopped.is_set()
 
     def _stop_request(self, own: Own) -> StopRequest | None:
         """Read what this consumer was asked. A malformed key must not keep it from registering, or from isolation."""
@@ -300,7 +304,16 @@ class Registrar:
             self._agent.unblock_once_read(TAKING_OVER)
         return over
 
-    def _wait_for_predecessors(self) -> None:
+    def wait_for_predecessors(self, timeout: float) -> bool:
+        """Wait until none of them has to be waited for; returns whether that was so within `timeout` seconds."""
+        deadline = self._clock() + timeout
+        with self._lock:
+            pass  # what is being registered now has to be waited for as well
+        while not (over := self.look_at_predecessors()) and self._clock() < deadline:
+            time.sleep(predecessor.POLL)
+        return over
+
+    def _look_until_asked_to_end(self) -> None:
         while not self._ending.asked and not self.look_at_predecessors():
             time.sleep(predecessor.POLL)
 

@@ -623,6 +623,18 @@ everybody
 time/30
 everybody
 """,
+    "deregister_before_the_older_process_has_closed": """
+settled/a/b
+everybody
+everything/b
+fault/b/slow
+start/b
+everything/b
+stop/b
+everything/b
+everybody
+coordinate/first/end
+""",
     "let_claims_land_late": """
 start/a/current/new/A
 everybody
@@ -916,6 +928,30 @@ everything/a
 fault/a/hung
 time/9
 everything/a
+""",
+    "an_absence_that_a_reader_of_reports_finds_is_dated_by_zookeepers_clock": """
+last
+settled/a/b
+everybody
+joins/c
+restore/4
+start/a/current/new/B
+coordinate/first/end
+restore/4
+agent/B/away
+clock_of/first/-3600
+""",
+    "what_is_read_of_a_topic_that_a_backup_misnames_is_not_committed_when_its_owner_leaves": """
+settled/a/b
+everybody
+joins/c
+recreate_topic/t/3/small
+coordinate/first/before
+coordinate/second/end
+coordinate/first/end
+group/h
+restore/2
+stop/a
 """,
     "a_replaced_producer_whose_initialisation_is_under_way_holds_its_partition_when_that_is_refused": (
         REFUSED_WHILE_REPLACED

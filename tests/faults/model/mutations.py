@@ -36,7 +36,7 @@ from muster.edges.kafka_fencing import CommitOutcome
 from muster.edges.status import StatusResult
 from muster.edges.zookeeper import TopicStore
 from tests.faults.model.commits import committer, fencing
-from tests.faults.model.process import ending
+from tests.faults.model.process import _WaitingRegistrar, ending
 
 Mutation = Callable[[MonkeyPatch], None]
 
@@ -487,6 +487,10 @@ def announce_leaving_though_replaced(patch: MonkeyPatch) -> None:
     patch.setattr(Registrar, "_heed_newer", heed)
 
 
+def deregister_before_the_older_process_has_closed(patch: MonkeyPatch) -> None:
+    patch.setattr(_WaitingRegistrar, "wait_for_predecessors", lambda registrar, timeout: True)
+
+
 def deregister_before_the_query_has_ended(patch: MonkeyPatch) -> None:
     patch.setattr(ending.Job, "_hand_over", lambda job: job._leave())
 
@@ -625,6 +629,7 @@ MUTATIONS: dict[str, Mutation] = {
         freeze_on_a_planning_error,
         trust_the_clock_of_any_worker,
         announce_leaving_though_replaced,
+        deregister_before_the_older_process_has_closed,
         deregister_before_the_query_has_ended,
         let_claims_land_late,
         let_replacements_land_late,

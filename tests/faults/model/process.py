@@ -227,6 +227,21 @@ class _WaitingAgent:
         return agent.wait_closed(0.0)
 
 
+class _WaitingRegistrar:
+    """So is the registrar."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process.registrar, name)
+
+    def wait_for_predecessors(self, timeout: float) -> bool:
+        registrar, until = self._process.registrar, now() + timeout
+        wait_until(lambda: registrar.look_at_predecessors() or now() >= until)
+        return registrar.wait_for_predecessors(0.0)
+
+
 class Process:
     def __init__(
         self, world: Model, consumer: str, number: int, host: str, port: int, zk_view: int, topics: str = ""
@@ -291,7 +306,8 @@ class Process:
         )
         self.query = Query(self)
         self._job = self._made_job(settings)
-        self._ends = False
+        self.ends_since: float | None = None
+        """When it has begun to end."""
         self.registrar.open()
 
     def _made_job(self, settings: ConsumerSettings) -> Any:
@@ -301,7 +317,7 @@ class Process:
         job._ending = self.ending
         job._agent = _WaitingAgent(self)
         job._handler = SerialHandler([], self.agent)
-        job._registrar = self.registrar
+        job._registrar = _WaitingRegistrar(self)
         job._poison = ""
         job._supervisor = SimpleNamespace(stop=lambda: setattr(self.query, "stopping", True))
         job._query = SimpleNamespace(join=self._join_query)
@@ -323,6 +339,12 @@ class Process:
     def has_left(self) -> bool:
         """Whether it takes its registration away, or has."""
         return not self.alive or self.registrar._stopped.is_set()
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether it has waited for all that it may wait for at its end."""
+        since = self.world.now if self.ends_since is None else self.ends_since
+        return self.world.now - since >= SETTINGS.graceful_timeout
 
     @property
     def cut(self) -> bool:
@@ -389,8 +411,8 @@ class Process:
 
     def end(self) -> None:
         """What the main thread does: nothing until the end is asked for, then the end of the job."""
-        if self.ending.asked and not self._ends:
-            self._ends = True
+        if self.ending.asked and self.ends_since is None:
+            self.ends_since = self.world.now
             self.api.away = self.faults.no_consul
             self.threads.start(self._end)
 

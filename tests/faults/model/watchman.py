@@ -178,7 +178,9 @@ class Watchman:
         name, held = process.incarnation, process.held
         if held and name not in self.taken_up:
             self.fail(f"{name} takes up {held}, and was never live")
-        for key in self.was_held.get(name, set()) - held:
+        before = self.was_held.get(name, set())
+        self._forget_what_is_misnamed(process, before | held)
+        for key in before - held:
             self._let_go(process, key)
             self.estranged.discard((name, key))
             self.estranged_once.discard((name, key))
@@ -187,7 +189,6 @@ class Watchman:
         self.estranged |= {(name, key) for key in apart}
         self.estranged_once |= {(name, key) for key in apart}
         self._keeps_running(process, contact)
-        self._forget_what_is_misnamed(process)
         for key in held:
             if (name, key) in self.estranged:
                 continue
@@ -195,12 +196,13 @@ class Watchman:
                 self.fail(f"{key} is held by {holders[key].incarnation} and by {name}, both in contact")
             holders[key] = process
 
-    def _forget_what_is_misnamed(self, process: Process) -> None:
+    def _forget_what_is_misnamed(self, process: Process, keys: set[TopicPartition]) -> None:
         """ZooKeeper was restored to the id of an earlier topic, so what a process reads of the present one counts as
         that topic's, and is not committed: it comes again."""
         topics = process.agent._ownership.topics
-        for name, number in process.held:
-            source, record = topics[name].source, process.processed.get((name, number))
+        for name, number in keys:
+            source = topics[name].source if name in topics else None
+            record = process.processed.get((name, number))
             named = source is None or self.world.kafka.is_the_topic(name, source)
             if record is not None and not named and self.done.get(record, (None,))[0] is process:
                 del self.done[record]
@@ -399,6 +401,15 @@ class Watchman:
         if process.held and not process.query.ended:
             what = f"{process.incarnation} deregisters, holds {sorted(process.held)} and reads on"
             self.fail(what)
+        standing = self.world.consul.standing(process.id)
+        if standing is None or standing[1].incarnation != process.incarnation or process.is_out_of_time:
+            return
+        for older in self.world.processes:
+            if older.id == process.id and older is not process and older.held and self.in_contact(older):
+                what = (
+                    f"{process.incarnation} deregisters, and {older.incarnation}, which it replaces, reads on"
+                )
+                self.fail(what)
 
     # -- writes -----------------------------------------------------------------------------------------------
 
