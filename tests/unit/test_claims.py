@@ -481,3 +481,22 @@ def test_replacement_that_takes_long_to_initialise_is_not_replaced_and_holds_up_
         what="committed",
     )
     assert len(broker.open) == 4
+
+
+def test_replacement_whose_claim_has_failed_claims_again_only_once_the_owner_is_confirmed_again(
+    broker: Broker, x_is_stuck: Consumer, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    broker.fails.add("x")
+    x_is_stuck.confirm()
+    eventually(lambda: "timed out" in str(x_is_stuck.agent.view().problems), what="its claim has failed")
+    eventually(lambda: "ZooKeeper and Consul confirm" in str(x_is_stuck.agent.view().problems), what="asks")
+    broker.fails.clear()
+    y = consumer("y")
+    y.assign({0: "y"}, 2)
+    eventually(lambda: y.offered() == {0})
+    initialised = broker.initialising
+    x_is_stuck.assign({0: "y"}, 2)
+    eventually(lambda: x_is_stuck.agent.view().counters.refused_commits == 1, what="refused")
+    assert broker.initialising == initialised, "it does not fence off the next owner"
+    y.process(50)
+    eventually(lambda: broker.offsets["t", 0].offset == 50, what="the next owner commits")

@@ -142,6 +142,12 @@ class _Fence:
     replaces: bool = False
     """Whether it stands in for a producer that was stuck, so another consumer may have claimed the partition."""
 
+    @property
+    def claims_again(self) -> bool:
+        """Whether it is a replacement whose claim was tried, and is to be tried again."""
+        tried = self.called_at > 0 and self.call is None
+        return self.replaces and self.phase is _Phase.INITIALISE and tried
+
     def initialise(self, timeout: float, landed: Callable[[], None] = lambda: None) -> None:
         """Fence off the former owner of the partition. Raises KafkaException; calling again resumes."""
         if self.phase is _Phase.INITIALISE:
@@ -348,11 +354,14 @@ class FencedCommits:
     def _replace_stuck(
         self, fences: dict[TopicPartition, _Fence], owned: Owned
     ) -> dict[TopicPartition, Exception]:
-        """Replace producers that are stuck or lost, also in `fences`; return why not where no owner is confirmed."""
+        """Replace producers that are stuck or lost, also in `fences`; return why not where no owner is confirmed.
+
+        Nor does a replacement whose claim has failed, and perhaps landed, try again before that.
+        """
         unowned: dict[TopicPartition, Exception] = {}
         for tp, fence in fences.items():
             under_way = fence.call is not None and not fence.call.done()
-            if not (_stuck(fence) if under_way else fence.lost):
+            if not (_stuck(fence) if under_way else fence.lost or fence.claims_again):
                 continue
             if fence.call is not None and fence.call.cancel():  # it is queued behind others that are stuck
                 fence.call = None
@@ -362,8 +371,8 @@ class FencedCommits:
             except (_RefusedError, TimeoutError) as error:
                 unowned[tp] = error
                 continue
-            if under_way and fence.phase is _Phase.INITIALISE:
-                continue  # it ends in time; until then it may land, also after one that replaces it
+            if fence.phase is _Phase.INITIALISE and (under_way or not fence.lost):
+                continue  # it ends in time, or is tried again; until then it may land, also after one in its place
             why = "is stuck" if under_way else "finds no broker, though others do,"
             log.warning("topic %r, partition %d: its producer %s and is replaced", *tp, why)
             new = _Fence(self._open(tp), tp[0], replaces=True)

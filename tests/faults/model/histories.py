@@ -953,6 +953,24 @@ group/h
 restore/2
 stop/a
 """,
+    "a_replaced_producer_whose_claim_has_failed_claims_again_only_by_what_is_known_since": """
+settled/a/b
+everybody
+joins/c
+stick/b
+everything/b
+fault/b/slow_claims
+time/9
+everything/b
+delete_node/t/state
+start/b/current/new/A
+everybody
+stick/a
+everything/a
+free/a
+time/9
+everything/a
+""",
     "a_replaced_producer_whose_initialisation_is_under_way_holds_its_partition_when_that_is_refused": (
         REFUSED_WHILE_REPLACED
     ),

@@ -402,8 +402,9 @@ class Watchman:
             what = f"{process.incarnation} deregisters, holds {sorted(process.held)} and reads on"
             self.fail(what)
         standing = self.world.consul.standing(process.id)
-        if standing is None or standing[1].incarnation != process.incarnation or process.is_out_of_time:
-            return
+        mine = standing is not None and standing[1].incarnation == process.incarnation
+        if not mine or process.is_out_of_time or process.registrar._waiting is None:
+            return  # silent ones count as gone, as in a takeover
         for older in self.world.processes:
             if older.id == process.id and older is not process and older.held and self.in_contact(older):
                 what = (
