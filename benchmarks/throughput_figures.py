@@ -28,7 +28,7 @@ from benchmarks.throughput_driver import (
     Order,
     Reading,
 )
-from benchmarks.throughput_inputs import Input, topic_of, trickle_of
+from benchmarks.throughput_inputs import HEAP, Input, topic_of, trickle_of
 from devstack.progress import say
 from muster.settings.connections import KafkaSettings
 
@@ -38,12 +38,12 @@ _ROOT = Path(__file__).resolve().parents[1]
 class Driver:
     """A driver with `source`, with its JVM and Python workers. It works on nothing between two orders."""
 
-    def __init__(self, source: str, cores: int, log: Path) -> None:
+    def __init__(self, source: str, cores: int, heap: str, log: Path) -> None:
         self.source = source
         self._log = log
         with log.open("w") as errors:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
-                [sys.executable, "-m", "benchmarks.throughput_driver", source, str(cores)],
+                [sys.executable, "-m", "benchmarks.throughput_driver", source, str(cores), heap],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -230,7 +230,7 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[S
             for number in range(plan.rounds):
                 turn = SOURCES[:: 1 if number % 2 else -1]
                 with ExitStack() as stack:
-                    drivers = _drivers(stack, turn, plan, logs)
+                    drivers = _drivers(stack, turn, plan, given.heap, logs)
                     for source in turn:
                         cold[source].append(_start(drivers[source], kafka, topic, given, plan))
                         say(
@@ -243,7 +243,7 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[S
                             )
             if NOOP in plan.sinks:
                 with ExitStack() as stack:
-                    driver = _drivers(stack, (SHIPPED,), plan, logs)[SHIPPED]
+                    driver = _drivers(stack, (SHIPPED,), plan, given.heap, logs)[SHIPPED]
                     _start(driver, kafka, topic, given, plan)
                     found[NOOP][SHIPPED] = [_read(driver, kafka, topic, given, plan, NOOP)]
             yield Start(given, cold), [Figure(given, sink, readings) for sink, readings in found.items()]
@@ -290,7 +290,7 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
     """Follow a trickle, the sources in turns."""
     delays: dict[str, list[Sequence[float]]] = {source: [] for source in SOURCES}
     with ExitStack() as stack:
-        drivers = _drivers(stack, SOURCES, plan, logs)
+        drivers = _drivers(stack, SOURCES, plan, HEAP, logs)
         for number in range(-1, plan.rounds):
             for source in SOURCES[:: 1 if number % 2 else -1]:
                 with trickle_of(kafka, partitions, plan.interval) as topic:
@@ -315,8 +315,10 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
     return Latency(plan.interval, partitions, TRIGGER, delays)
 
 
-def _drivers(stack: ExitStack, sources: Sequence[str], plan: Plan, logs: Path) -> Mapping[str, Driver]:
-    drivers = {source: Driver(source, plan.cores, logs / f"{source}.log") for source in sources}
+def _drivers(
+    stack: ExitStack, sources: Sequence[str], plan: Plan, heap: str, logs: Path
+) -> Mapping[str, Driver]:
+    drivers = {source: Driver(source, plan.cores, heap, logs / f"{source}.log") for source in sources}
     for made in drivers.values():
         stack.callback(made.close)
     return drivers

@@ -119,6 +119,11 @@ def write(folder: Path, results: Results) -> None:
         "Written by `make bench-throughput`: do not edit. All read the same topic from the same broker in one run,",
         f"in turns, {' to '.join(map(str, sorted(rounds)))} rounds, each round with new drivers, each driver a",
         f"process of its own with Spark in local mode on {of.cores} cores and a heap of {of.heap}.",
+        *(
+            f"With {given} it has {given.heap}: the tuned source runs out of less."
+            for given in dict.fromkeys(figure.input for figure in figures)
+            if given.heap != of.heap
+        ),
         "Everything is on one machine.",
         "",
         f"A reading is a topic of {of.batches} full batches from beginning to end ({', '.join(batches)}),",
