@@ -5,7 +5,8 @@ order and exits. Until then the newer one takes nothing up, or records would be 
 what the older one still holds would be taken for closed.
 
 An older process is gone when nothing listens at its address any more, when another incarnation answers there, or when
-it has been silent for `SILENT` seconds; or it is leaving and has closed everything. That it holds nothing is not
+it has been silent for `SILENT` seconds; or it is leaving and has closed everything. Each is asked until the newer one
+is live as well, because one that was cut off may be back by then. That it holds nothing is not
 enough, because it may not know yet that it was replaced, and be about to take something up. One that answers is
 otherwise waited for as long as it takes: it ends by itself once it sees that it was replaced.
 
@@ -100,16 +101,16 @@ def ask(older: Predecessor, pages: StatusPageSettings = OPEN_PAGES) -> StatusRes
 
 @dataclass
 class Waiting:
-    """The processes that are still waited for. `began` is a moment of the clock of `look`."""
+    """The processes that had this id. `began` is a moment of the clock of `look`."""
 
     older: Sequence[Predecessor]
     began: float
     _heard: dict[str, float] = field(default_factory=dict, init=False)
+    _gone_by: dict[str, str] = field(default_factory=dict, init=False)
 
-    def look(self, ask: Ask, now: float) -> bool:
-        """Ask each once; returns whether none has to be waited for any more."""
-        self.older = [older for older in self.older if not self._gone(older, ask(older), now)]
-        return not self.older
+    def look(self, ask: Ask, now: float) -> list[Predecessor]:
+        """Ask each once; returns those that have to be waited for."""
+        return [older for older in self.older if not self._gone(older, ask(older), now)]
 
     def _gone(self, older: Predecessor, answer: StatusResult, now: float) -> bool:
         why = ""
@@ -125,8 +126,9 @@ class Waiting:
             case StatusFailure(reason=problem):
                 silent = now - self._heard.get(older.incarnation, self.began)
                 why = f"it does not answer ({problem})" if silent > SILENT else ""
-        if why:
-            log.info("incarnation %s: %s", older.incarnation, why)
+        if why != self._gone_by.get(older.incarnation, ""):
+            log.info("incarnation %s: %s", older.incarnation, why or "it is there")
+            self._gone_by[older.incarnation] = why
         return bool(why)
 
 

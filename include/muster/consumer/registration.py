@@ -292,17 +292,18 @@ class Registrar:
         return request
 
     def look_at_predecessors(self) -> bool:
-        """Ask those that had this id before; returns whether none has to be waited for (any more)."""
+        """Ask those that had this id before; returns whether none has to be waited for now. Once this process is live
+        as well, that is so for good."""
         waiting = self._waiting
         if waiting is None:
             return True
-        over = waiting.look(self._ask, self._clock())
-        names = ", ".join(older.incarnation for older in waiting.older)
+        older = waiting.look(self._ask, self._clock())
+        names = ", ".join(each.incarnation for each in older)
         self._agent.problem(PREDECESSOR, f"waiting for incarnation {names} to close" if names else None)
-        if over:
+        if not older and self._live:
             self._waiting = None
             self._agent.unblock_once_read(TAKING_OVER)
-        return over
+        return not older
 
     def wait_for_predecessors(self, timeout: float) -> bool:
         """Wait until none of them has to be waited for; returns whether that was so within `timeout` seconds."""
@@ -314,7 +315,8 @@ class Registrar:
         return over
 
     def _look_until_asked_to_end(self) -> None:
-        while not self._ending.asked and not self.look_at_predecessors():
+        while not self._ending.asked and self._waiting is not None:
+            self.look_at_predecessors()
             time.sleep(predecessor.POLL)
 
     def _isolate(self, isolated: bool) -> None:

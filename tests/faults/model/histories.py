@@ -430,6 +430,7 @@ coordinate/first/end
 settled/a
 fault/a/slow
 start/a
+everybody
 everything/a
 time/9
 takeover_round/a
@@ -454,10 +455,13 @@ everybody
 crash/a
 start/a
 everybody
-start/a
-everybody
-everybody
 everything/a
+start/a/current/new/B
+everything/a
+checks
+everything/a
+zookeeper_round/a-/full
+work/a-
 """,
     "seem_gone_while_taking_over": """
 settled/a
@@ -952,6 +956,20 @@ coordinate/first/end
 group/h
 restore/2
 stop/a
+""",
+    "a_predecessor_that_was_silent_and_is_back_before_its_successor_is_live_is_waited_for": """
+settled/a/b
+everybody
+joins/c
+start/a/current/new/B
+agent/A/cut
+agent/B/behind
+stick/a
+everything/a
+free/a
+time/9
+everything/a
+delete_topic/t
 """,
     "a_replaced_producer_whose_claim_has_failed_claims_again_only_by_what_is_known_since": """
 settled/a/b

@@ -310,8 +310,8 @@ def report_closed_for_the_predecessor(patch: MonkeyPatch) -> None:
 def lose_patience_with_the_predecessor(patch: MonkeyPatch) -> None:
     original = predecessor.Waiting.look
 
-    def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> bool:
-        return original(self, ask, now) or now - self.began > 5.0
+    def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> list[predecessor.Predecessor]:
+        return [] if now - self.began > 5.0 else original(self, ask, now)
 
     patch.setattr(predecessor.Waiting, "look", look)
 
@@ -324,7 +324,7 @@ def forget_the_predecessor_of_the_predecessor(patch: MonkeyPatch) -> None:
 def believe_a_predecessor_that_holds_nothing_now(patch: MonkeyPatch) -> None:
     original = predecessor.Waiting.look
 
-    def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> bool:
+    def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> list[predecessor.Predecessor]:
         def asked(older: predecessor.Predecessor) -> StatusResult:
             answer = ask(older)
             return replace(answer, leaving=True) if isinstance(answer, ConsumerStatus) else answer
