@@ -14,8 +14,9 @@ import click
 import psutil
 
 from benchmarks.options import OUTPUT, RESULTS
+from benchmarks.throughput_driver import HEAP
 from benchmarks.throughput_figures import SINKS, Plan, latency, throughput
-from benchmarks.throughput_inputs import HEAP, LZ4, ZSTD, Input
+from benchmarks.throughput_inputs import LZ4, ZSTD, Input
 from benchmarks.throughput_report import HEADER, ratios, row, write
 from benchmarks.throughput_results import Conditions, Results, load, save
 from devstack.jars import jars

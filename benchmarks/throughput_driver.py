@@ -38,6 +38,8 @@ PATIENCE = 600.0
 """Seconds for one reading of a topic."""
 SETTLE = 3.0
 """Seconds of a trickle after the first batch that do not count, because the query is starting."""
+HEAP = "4g"
+"""A driver's, with either source: with 2 GB Spark's own runs out of it with 8 MB a fetch."""
 _POLL = 0.1
 
 READY = "ready"
@@ -144,10 +146,10 @@ class Usage:
                 continue
 
 
-def main(source: str, cores: int, heap: str) -> None:
+def main(source: str, cores: int) -> None:
     """Carry out the orders on standard input, a line each, and answer each with a line of JSON."""
     with tempfile.TemporaryDirectory(prefix="bench-throughput-") as folder:
-        spark = _session(source, cores, heap, Path(folder))
+        spark = _session(source, cores, Path(folder))
         try:
             print(READY, flush=True)
             for number, line in enumerate(sys.stdin):
@@ -159,11 +161,11 @@ def main(source: str, cores: int, heap: str) -> None:
             spark.stop()
 
 
-def _session(source: str, cores: int, heap: str, folder: Path) -> SparkSession:
+def _session(source: str, cores: int, folder: Path) -> SparkSession:
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", heap)
+        .config("spark.driver.memory", HEAP)
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
@@ -348,4 +350,4 @@ def _expect(found: int, records: int) -> None:
 _SINKS: Mapping[str, type[_Noop]] = {NOOP: _Noop, PARQUET: _Parquet, TOUCH: _Touch, COLLECT: _Collect}
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -28,7 +28,7 @@ from benchmarks.throughput_driver import (
     Order,
     Reading,
 )
-from benchmarks.throughput_inputs import HEAP, Input, topic_of, trickle_of
+from benchmarks.throughput_inputs import Input, topic_of, trickle_of
 from devstack.progress import say
 from muster.settings.connections import KafkaSettings
 
@@ -38,12 +38,12 @@ _ROOT = Path(__file__).resolve().parents[1]
 class Driver:
     """A driver with `source`, with its JVM and Python workers. It works on nothing between two orders."""
 
-    def __init__(self, source: str, cores: int, heap: str, log: Path) -> None:
+    def __init__(self, source: str, cores: int, log: Path) -> None:
         self.source = source
         self._log = log
         with log.open("w") as errors:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
-                [sys.executable, "-m", "benchmarks.throughput_driver", source, str(cores), heap],
+                [sys.executable, "-m", "benchmarks.throughput_driver", source, str(cores)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -94,6 +94,10 @@ TUNING: Mapping[str, str] = {
 }
 """What the tuned source is given beside `maxOffsetsPerTrigger` and a cache for 256 consumers, and `minPartitions`
 where a topic has fewer partitions than there are cores."""
+TUNING_OF = {
+    Input(1_000, 100): {"kafka.max.poll.records": "2000", "kafka.max.partition.fetch.bytes": str(1 << 20)}
+}
+"""What it is given instead where its consumers, one a partition, run out of memory with that; it reads more, too."""
 TRIGGER, BACK_TO_BACK = 200, 1
 """Milliseconds between two batches: of a trickle, as a consumer has it by default; and one batch after the other,
 because a batch of a limited size may take less than that."""
@@ -230,7 +234,7 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[S
             for number in range(plan.rounds):
                 turn = SOURCES[:: 1 if number % 2 else -1]
                 with ExitStack() as stack:
-                    drivers = _drivers(stack, turn, plan, given.heap, logs)
+                    drivers = _drivers(stack, turn, plan, logs)
                     for source in turn:
                         cold[source].append(_start(drivers[source], kafka, topic, given, plan))
                         say(
@@ -243,7 +247,7 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[S
                             )
             if NOOP in plan.sinks:
                 with ExitStack() as stack:
-                    driver = _drivers(stack, (SHIPPED,), plan, given.heap, logs)[SHIPPED]
+                    driver = _drivers(stack, (SHIPPED,), plan, logs)[SHIPPED]
                     _start(driver, kafka, topic, given, plan)
                     found[NOOP][SHIPPED] = [_read(driver, kafka, topic, given, plan, NOOP)]
             yield Start(given, cold), [Figure(given, sink, readings) for sink, readings in found.items()]
@@ -271,7 +275,7 @@ def _read(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: 
 
 
 def _order(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan, sink: str) -> Order:
-    options = dict(TUNING) if driver.source == TUNED else {}
+    options = {**TUNING, **TUNING_OF.get(given, {})} if driver.source == TUNED else {}
     if driver.source == TUNED and given.partitions < plan.cores:
         options["minPartitions"] = str(plan.cores)
     return Order(
@@ -290,7 +294,7 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
     """Follow a trickle, the sources in turns."""
     delays: dict[str, list[Sequence[float]]] = {source: [] for source in SOURCES}
     with ExitStack() as stack:
-        drivers = _drivers(stack, SOURCES, plan, HEAP, logs)
+        drivers = _drivers(stack, SOURCES, plan, logs)
         for number in range(-1, plan.rounds):
             for source in SOURCES[:: 1 if number % 2 else -1]:
                 with trickle_of(kafka, partitions, plan.interval) as topic:
@@ -315,10 +319,8 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
     return Latency(plan.interval, partitions, TRIGGER, delays)
 
 
-def _drivers(
-    stack: ExitStack, sources: Sequence[str], plan: Plan, heap: str, logs: Path
-) -> Mapping[str, Driver]:
-    drivers = {source: Driver(source, plan.cores, heap, logs / f"{source}.log") for source in sources}
+def _drivers(stack: ExitStack, sources: Sequence[str], plan: Plan, logs: Path) -> Mapping[str, Driver]:
+    drivers = {source: Driver(source, plan.cores, logs / f"{source}.log") for source in sources}
     for made in drivers.values():
         stack.callback(made.close)
     return drivers

@@ -22,7 +22,6 @@ _VALUES = 2_000
 _POLL_EVERY = 1_000
 
 
-HEAP, LARGE_HEAP = "4g", "8g"
 LZ4, ZSTD = "lz4", "zstd"
 _MOST_RECORDS, _MOST_BYTES = 300_000, 100_000_000
 
@@ -39,12 +38,6 @@ class Input:
     def most(self) -> int:
         """The largest batch of either source, in records."""
         return min(_MOST_RECORDS, _MOST_BYTES // self.size)
-
-    @property
-    def heap(self) -> str:
-        """The heap of a driver, with either source: with less the tuned source, whose consumer of each partition
-        holds 8 MB and 20,000 records, runs out of it."""
-        return LARGE_HEAP if (self.size, self.partitions) == (1000, 100) else HEAP
 
     def __str__(self) -> str:
         return f"{self.size:,} B, {self.partitions} partition{'s'[: self.partitions - 1]}, {self.codec}"
