@@ -403,7 +403,7 @@ class Watchman:
             self.fail(what)
         standing = self.world.consul.standing(process.id)
         mine = standing is not None and standing[1].incarnation == process.incarnation
-        if not mine or process.is_out_of_time or process.registrar._waiting is None:
+        if not mine or process.is_out_of_time or process.registrar.look_at_predecessors():
             return  # silent ones count as gone, as in a takeover
         for older in self.world.processes:
             if older.id == process.id and older is not process and older.held and self.in_contact(older):
