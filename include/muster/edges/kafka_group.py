@@ -128,8 +128,8 @@ class GroupClient:
                 return  # a commit is under way, and is to say first what became of it
             try:
                 if self._consumer is consumer:
+                    # Other threads may be using it, so it is not closed: it ends with the last of them.
                     self._consumer = self._another()
-                    _close(consumer)
             finally:
                 self._lock.release()
 
