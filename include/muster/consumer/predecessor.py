@@ -6,9 +6,9 @@ what the older one still holds would be taken for closed.
 
 An older process is gone when nothing listens at its address any more, when another incarnation answers there, or when
 it has been silent for `SILENT` seconds; or it is leaving and has closed everything. Each is asked until the newer one
-is live as well, because one that was cut off may be back by then. That it holds nothing is not
-enough, because it may not know yet that it was replaced, and be about to take something up. One that answers is
-otherwise waited for as long as it takes: it ends by itself once it sees that it was replaced.
+is live as well, because one that was cut off may be back by then. That it holds nothing is not enough, because it may
+not know yet that it was replaced, and be about to take something up. One that answers is otherwise waited for as long
+as it takes: it ends by itself once it sees that it was replaced.
 
 The newer registration names those it waits for (metadata `replaces`), so that its successor, should it die
 while it waits, waits for them too.

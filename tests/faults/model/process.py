@@ -6,7 +6,7 @@ real `Job._end`, in a thread that is simulated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -212,34 +212,30 @@ class Query:
                     self.process.world.watchman.processed(self.process, key, end)
 
 
-class _WaitingAgent:
-    """The agent as the end of the job sees it: to wait for something is to let the world go on."""
+class _Waiting:
+    """A part of the process as the end of the job sees it: to wait for something is to let the world go on."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, part: Any) -> None:
+        self._part = part
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._process.agent, name)
+        return getattr(self._part, name)
 
+    @staticmethod
+    def _wait(reached: Callable[[], bool], timeout: float) -> bool:
+        until = now() + timeout
+        wait_until(lambda: reached() or now() >= until)
+        return reached()
+
+
+class _WaitingAgent(_Waiting):
     def wait_closed(self, timeout: float) -> bool:
-        agent, until = self._process.agent, now() + timeout
-        wait_until(lambda: agent.wait_closed(0.0) or now() >= until)
-        return agent.wait_closed(0.0)
+        return self._wait(lambda: self._part.wait_closed(0.0), timeout)
 
 
-class _WaitingRegistrar:
-    """So is the registrar."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._process.registrar, name)
-
+class _WaitingRegistrar(_Waiting):
     def wait_for_predecessors(self, timeout: float) -> bool:
-        registrar, until = self._process.registrar, now() + timeout
-        wait_until(lambda: registrar.look_at_predecessors() or now() >= until)
-        return registrar.wait_for_predecessors(0.0)
+        return self._wait(self._part.look_at_predecessors, timeout)
 
 
 class Process:
@@ -315,9 +311,9 @@ class Process:
         job = object.__new__(ending.Job)
         job._settings = settings
         job._ending = self.ending
-        job._agent = _WaitingAgent(self)
+        job._agent = _WaitingAgent(self.agent)
         job._handler = SerialHandler([], self.agent)
-        job._registrar = _WaitingRegistrar(self)
+        job._registrar = _WaitingRegistrar(self.registrar)
         job._poison = ""
         job._supervisor = SimpleNamespace(stop=lambda: setattr(self.query, "stopping", True))
         job._query = SimpleNamespace(join=self._join_query)
