@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muster.airflow.submission import Submission
@@ -223,6 +223,7 @@ def test_rotten_requests_and_notes(stop: bytes, submitted: bytes, isolated: byte
 
 @examples(400)
 @given(mangled(STOP))
+@example(json.dumps({**STOP, "incarnation": ""}).encode())
 def test_malformed_stop_request_blocks_neither_registration_nor_isolation(stop: bytes) -> None:
     cluster = Cluster({}, good=(), consumers=())
     cluster.key("stop/x", stop)
@@ -240,11 +241,14 @@ def test_malformed_stop_request_blocks_neither_registration_nor_isolation(stop: 
     )
     registrar.open()
     registrar.look()
-    assert "x" in cluster.servers.services
+    request = cluster.discovery.jobs.stop_requests().get("x")
+    meant = request is not None and request.incarnation in {"", SETTINGS.incarnation}
+    assert ending.asked == meant
+    assert ("x" in cluster.servers.services) == (not meant), "a process that is to end does not register"
     assert "isolated" in agent.view().blocks
     if problem := agent.view().problems.get(STOP_REQUEST):
         explains(problem, "muster/c/stop/x")
-        assert not ending.asked
+    assert (request is None) == (problem is not None)
     registrar.leave()
     assert "x" not in cluster.servers.services
 
