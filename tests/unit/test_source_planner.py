@@ -214,7 +214,7 @@ def test_batch_holds_topics_of_one_handler_and_those_with_records_take_turns(
 
 
 def test_first_batch_reads_a_record_of_each_kafka_while_nothing_may_be_taken_up(
-    planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
+    planner: Planner, agent: SimulatedAgent, logs: dict[str, Log], eventually: Eventually
 ) -> None:
     logs["empty:1"], logs["away:1"] = Log(), Log()
     logs["empty:1"].bounds = {("other", 0): (3, 3)}
@@ -233,6 +233,10 @@ def test_first_batch_reads_a_record_of_each_kafka_while_nothing_may_be_taken_up(
     planner.missed(GoneRange(topic=T, partition=0, begin=99, end=100, deleted=True))
     agent.hold(T, [0])
     assert plan(planner, {}) == {T: {"0": [0, 100]}}
+    eventually(
+        lambda: "close" in logs["empty:1"].calls, 10, "that a Kafka that none of its topics is in is left"
+    )
+    assert "close" not in logs[SERVERS].calls, "the connection is the one that was made to warm up"
 
 
 def test_warm_up_reads_nothing_where_something_may_be_taken_up(

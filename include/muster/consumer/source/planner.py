@@ -293,9 +293,13 @@ class Planner:
         return plan
 
     def _open_clusters(self, topics: Mapping[str, TopicOffer]) -> dict[str, ClusterOffsets]:
-        """Open the Kafka clusters of these topics; those that no topic is in any more are left."""
+        """Open the Kafka clusters of these topics; those that no topic is in any more are left.
+
+        Without topics all stay open: a consumer that has just been warmed up waits for its first ones, and connecting
+        again would take a good part of the time for which they pause.
+        """
         wanted = {topic.source.bootstrap_servers for topic in topics.values() if topic.partitions}
-        for servers in self._clusters.keys() - wanted:
+        for servers in self._clusters.keys() - wanted if wanted else ():
             self._clusters.pop(servers).close()
         for servers in sorted(wanted - self._clusters.keys()):
             config = {**self._kafka.config, "bootstrap.servers": servers}
