@@ -9,7 +9,6 @@ defaults of the first two, of the CPU without a run, and of the time from a cons
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -19,6 +18,7 @@ from statistics import median
 
 import click
 
+from benchmarks import machine
 from benchmarks.airflow_share_figures import Reaction, Side, joined, load, save
 from benchmarks.airflow_share_measure import busy_machine, idle, prune, quiet, react, stand
 from benchmarks.airflow_share_report import last_line, write
@@ -71,7 +71,7 @@ def main(
     kept: Path | None,
 ) -> None:
     """Print what is measured as it comes, and write tables."""
-    load_before = os.getloadavg()[0]
+    load_before = machine.load()
     if quick:
         polls, events = (2.0,), min(events, 4)
     sides = load(kept) if kept else ()

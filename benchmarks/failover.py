@@ -7,13 +7,13 @@ the quickest tuned group, with session time-outs of 6 s and of 2 s.
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
+from benchmarks import machine
 from benchmarks.failover_contest import Contest
 from benchmarks.failover_deliveries import Deliveries
 from benchmarks.failover_muster import CONSUMERS, PARTITIONS, TOPIC, Muster
@@ -35,7 +35,7 @@ def main(rounds: int, rate: int, quick: bool, output: Path) -> None:
     """Print what is measured as it comes, and write tables and a plot."""
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     rounds = 1 if quick else rounds
-    load = os.getloadavg()[0]
+    load = machine.load()
     with tempfile.TemporaryDirectory(prefix="bench-failover-") as name, Muster(Path(name)) as muster:
         folder = Path(name)
         least = tune_consumer_groups(muster.servers)

@@ -6,12 +6,12 @@ in seconds, how much more each is for ten times the size, and what all quiet con
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 import click
 
+from benchmarks import machine
 from benchmarks.options import OUTPUT
 from benchmarks.scale_inputs import EVENTS, SIZES, stage
 from benchmarks.scale_report import Figures, last_line, lines, write
@@ -25,7 +25,7 @@ from devstack.progress import say, step
 @OUTPUT
 def main(rounds: int, quick: bool, output: Path) -> None:
     """Print what is measured as it comes, and write tables and a plot."""
-    load = os.getloadavg()[0]
+    load = machine.load()
     figures = Figures()
     for size in SIZES[:-1] if quick else SIZES:
         with (

@@ -6,13 +6,12 @@ topics: of the throughputs above 1 Muster is better, of all else below.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 import click
-import psutil
 
+from benchmarks import machine
 from benchmarks.options import OUTPUT, RESULTS
 from benchmarks.throughput_driver import HEAP
 from benchmarks.throughput_figures import SINKS, Plan, latency, throughput
@@ -30,8 +29,6 @@ INPUTS = (
     Input(200, 12, ZSTD),
 )
 QUICK = Input(200, 12)
-LOOK = 2.0
-"""Seconds for which other work on the machine is looked for."""
 
 
 @click.command()
@@ -72,9 +69,7 @@ def main(
         and given.codec in (codecs or (given.codec,))
     ]
     plan = Plan(inputs, sinks, rounds, batches, cores, seconds)
-    # Not the load average, in which the part before would still be seen.
-    load_now = psutil.cpu_percent(LOOK) / 100 * (os.cpu_count() or 1)
-    conditions = Conditions(batches, cores, load_now, HEAP)
+    conditions = Conditions(batches, cores, machine.load(), HEAP)
     results = (load(kept) if kept else None) or Results(conditions)
     results = results.joined(Results(conditions))  # fails now rather than after a long run
     jars("spark-kafka")
@@ -83,8 +78,8 @@ def main(
         server.start(240)
         try:
             kafka = KafkaSettings(config={"bootstrap.servers": server.address})
-            for start, figures in throughput(kafka, plan, Path(folder)):
-                results = results.joined(Results(conditions, tuple(figures), (start,)))
+            for tuning, start, figures in throughput(kafka, plan, Path(folder)):
+                results = results.joined(Results(conditions, tuple(figures), (start,), (tuning,)))
                 if kept:
                     save(kept, results)
             if trickle:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -86,18 +86,31 @@ class Driver:
 SINKS = (NOOP, PARQUET, TOUCH)
 SOURCES = (TUNED, MUSTER)
 """Those that take turns. The source as Spark ships it is read once a topic."""
-TUNING: Mapping[str, str] = {
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": str(8 << 20),
-    "kafka.fetch.max.wait.ms": "50",
-    "kafka.receive.buffer.bytes": "-1",
-}
-"""What the tuned source is given beside `maxOffsetsPerTrigger` and a cache for 256 consumers, and `minPartitions`
-where a topic has fewer partitions than there are cores."""
-TUNING_OF = {
-    Input(1_000, 100): {"kafka.max.poll.records": "2000", "kafka.max.partition.fetch.bytes": str(1 << 20)}
-}
-"""What it is given instead where its consumers, one a partition, run out of memory with that; it reads more, too."""
+TUNING: Mapping[str, str] = {"kafka.fetch.max.wait.ms": "50", "kafka.receive.buffer.bytes": "-1"}
+"""What the tuned source is given with each topic beside `maxOffsetsPerTrigger`, a cache for 256 consumers, and
+`minPartitions` where a topic has fewer partitions than there are cores."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """How much the tuned source asks Kafka for at once: `records` a poll, `size` bytes a partition."""
+
+    records: int
+    size: int
+
+    def options(self) -> dict[str, str]:
+        """Return it as options of Spark's source."""
+        return {
+            "kafka.max.poll.records": str(self.records),
+            "kafka.max.partition.fetch.bytes": str(self.size),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.records:,} records, {self.size >> 20} MB"
+
+
+FETCHES = (Fetch(20_000, 8 << 20), Fetch(2_000, 8 << 20), Fetch(2_000, 1 << 20))
+"""What is tried with each topic before it is measured: the quickest is what the tuned source gets with it."""
 TRIGGER, BACK_TO_BACK = 200, 1
 """Milliseconds between two batches: of a trickle, as a consumer has it by default; and one batch after the other,
 because a batch of a limited size may take less than that."""
@@ -105,6 +118,10 @@ LEAST = 30
 """Full batches in the window of a reading."""
 SPARE = 6
 """Batches of a topic that may be outside of the window: those in which a source grows, the first and the last."""
+
+
+OUT_OF_MEMORY = "OutOfMemoryError"
+"""What Java calls it in a driver's log."""
 
 
 class TooFewBatchesError(RuntimeError):
@@ -169,6 +186,19 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """Records/s of the tuned source with each of `FETCHES`, in their order; 0 where it ran out of memory."""
+
+    input: Input
+    rates: Sequence[float]
+
+    @property
+    def best(self) -> Fetch:
+        """Return that with which it was the quickest."""
+        return FETCHES[max(range(len(FETCHES)), key=self.rates.__getitem__)]
+
+
+@dataclass(frozen=True)
 class Start:
     """Seconds from the start of a new driver's query to its first full batch's end: of each source one a round."""
 
@@ -219,14 +249,17 @@ class Plan:
     interval: float = 0.05
 
 
-def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[Start, list[Figure]]]:
+def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[Tuning, Start, list[Figure]]]:
     """Read every input with every sink, the sources in turns, the one that begins changing with each round.
 
-    The drivers are new in each round.
+    The drivers are new in each round. Before the first, the tuned source is tuned for the input.
     """
     for given in plan.inputs:
         records = given.most * plan.batches
         with topic_of(kafka, given, records) as topic:
+            reading = _Topic(kafka, topic, given, plan)
+            tuning = _tune(reading, logs)
+            reading = replace(reading, fetch=tuning.best)
             cold: dict[str, list[float]] = {source: [] for source in SOURCES}
             found: dict[str, dict[str, list[Reading]]] = {
                 sink: {source: [] for source in SOURCES} for sink in plan.sinks
@@ -236,31 +269,73 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[S
                 with ExitStack() as stack:
                     drivers = _drivers(stack, turn, plan, logs)
                     for source in turn:
-                        cold[source].append(_start(drivers[source], kafka, topic, given, plan))
+                        cold[source].append(_start(drivers[source], reading))
                         say(
                             f"{given}, {source}, cold: {cold[source][-1]:.1f} s to the first full batch's end"
                         )
                     for sink in plan.sinks:
                         for source in turn:
-                            found[sink][source].append(
-                                _read(drivers[source], kafka, topic, given, plan, sink)
-                            )
+                            found[sink][source].append(_read(drivers[source], reading, sink))
             if NOOP in plan.sinks:
                 with ExitStack() as stack:
                     driver = _drivers(stack, (SHIPPED,), plan, logs)[SHIPPED]
-                    _start(driver, kafka, topic, given, plan)
-                    found[NOOP][SHIPPED] = [_read(driver, kafka, topic, given, plan, NOOP)]
-            yield Start(given, cold), [Figure(given, sink, readings) for sink, readings in found.items()]
+                    _start(driver, reading)
+                    found[NOOP][SHIPPED] = [_read(driver, reading, NOOP)]
+            figures = [Figure(given, sink, readings) for sink, readings in found.items()]
+            yield tuning, Start(given, cold), figures
 
 
-def _start(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan) -> float:
+@dataclass(frozen=True)
+class _Topic:
+    """What a driver is to read: `topic` holds what `given` says. `fetch` is the tuned source's."""
+
+    kafka: KafkaSettings
+    topic: str
+    given: Input
+    plan: Plan
+    fetch: Fetch = FETCHES[0]
+
+    def order(self, source: str, sink: str) -> Order:
+        options = {**TUNING, **self.fetch.options()} if source == TUNED else {}
+        if source == TUNED and self.given.partitions < self.plan.cores:
+            options["minPartitions"] = str(self.plan.cores)
+        return Order(
+            self.kafka.bootstrap_servers,
+            self.topic,
+            self.given.partitions,
+            self.given.most * self.plan.batches,
+            self.given.most,
+            sink,
+            BACK_TO_BACK,
+            options=options,
+        )
+
+
+def _tune(reading: _Topic, logs: Path) -> Tuning:
+    """Read the topic twice with each of `FETCHES`, `noop`, each time with a new driver; the second time counts."""
+    rates = []
+    for fetch in FETCHES:
+        with ExitStack() as stack:
+            driver = _drivers(stack, (TUNED,), reading.plan, logs)[TUNED]
+            tried = replace(reading, fetch=fetch)
+            try:
+                _start(driver, tried)
+                rates.append(Figure(reading.given, NOOP, {}).steady(_read(driver, tried, NOOP)))
+            except RuntimeError as error:
+                if OUT_OF_MEMORY not in str(error):
+                    raise
+                rates.append(0.0)
+        say(f"{reading.given}, {TUNED} with {fetch}: {rates[-1]:,.0f} records/s")
+    return Tuning(reading.given, rates)
+
+
+def _start(driver: Driver, reading: _Topic) -> float:
     """Have a new driver read the topic, which warms it up; return the seconds to its first full batch's end."""
-    reading = driver.read(_order(driver, kafka, topic, given, plan, NOOP))
-    return window(reading, given.most)[0].end
+    return window(driver.read(reading.order(driver.source, NOOP)), reading.given.most)[0].end
 
 
-def _read(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan, sink: str) -> Reading:
-    reading = driver.read(_order(driver, kafka, topic, given, plan, sink))
+def _read(driver: Driver, of: _Topic, sink: str) -> Reading:
+    given, reading = of.given, driver.read(of.order(driver.source, sink))
     figure = Figure(given, sink, {})
     count = sum(is_full(batch, given.most) for batch in window(reading, given.most))
     say(
@@ -268,26 +343,10 @@ def _read(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: 
         f"{figure.whole(reading):,.0f} with the start, {figure.cpu(reading):.2f} CPU s a million, "
         f"{figure.memory(reading):,.0f} MB"
     )
-    if count < min(LEAST, plan.batches - SPARE):
+    if count < min(LEAST, of.plan.batches - SPARE):
         sizes = [batch.records for batch in reading.batches]
         raise TooFewBatchesError(f"{given}, {sink}, {driver.source}: {count} full batches: {sizes}")
     return reading
-
-
-def _order(driver: Driver, kafka: KafkaSettings, topic: str, given: Input, plan: Plan, sink: str) -> Order:
-    options = {**TUNING, **TUNING_OF.get(given, {})} if driver.source == TUNED else {}
-    if driver.source == TUNED and given.partitions < plan.cores:
-        options["minPartitions"] = str(plan.cores)
-    return Order(
-        kafka.bootstrap_servers,
-        topic,
-        given.partitions,
-        given.most * plan.batches,
-        given.most,
-        sink,
-        BACK_TO_BACK,
-        options=options,
-    )
 
 
 def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) -> Latency:
@@ -307,7 +366,7 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
                         COLLECT,
                         TRIGGER,
                         until=SETTLE + (plan.seconds if number >= 0 else 1.0),
-                        options=TUNING if source == TUNED else {},
+                        options={**TUNING, **FETCHES[0].options()} if source == TUNED else {},
                     )
                     found = drivers[source].read(order).delays
                 if number < 0:

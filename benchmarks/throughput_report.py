@@ -14,7 +14,17 @@ import numpy as np
 from benchmarks.drawing import INK, drawing, ink
 from benchmarks.markdown import table
 from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SHIPPED, TOUCH, TUNED, Reading
-from benchmarks.throughput_figures import LEAST, SINKS, SOURCES, TUNING, TUNING_OF, Figure, Latency, Start
+from benchmarks.throughput_figures import (
+    FETCHES,
+    LEAST,
+    SINKS,
+    SOURCES,
+    TUNING,
+    Figure,
+    Latency,
+    Start,
+    Tuning,
+)
 from benchmarks.throughput_inputs import LZ4
 from benchmarks.throughput_results import Results
 
@@ -137,17 +147,17 @@ def write(folder: Path, results: Results) -> None:
         f"`minPartitions={of.cores}` where the topic has fewer partitions. Muster has its defaults, with the largest",
         "batch as said, its real agent, and its commits to Kafka with fencing; its claims are part of the start.",
         "",
-        *(
-            f"With {given} the tuned source runs out of memory with that, and has "
-            f"{', '.join(f'`{key}={value}`' for key, value in instead.items())}.\n"
-            for given, instead in TUNING_OF.items()
-        ),
+        "How much the tuned source asks Kafka for at once is found out by trying, topic by topic: its",
+        "`kafka.max.poll.records` and `kafka.max.partition.fetch.bytes` are those of the table with which it read",
+        "the most, `noop`, in the second reading of a new driver. 8 MB a partition and 20,000 records read ahead",
+        "the most, but fill its heap, and a consumer that collects garbage does not read.",
+        "",
+        *table(("topic", *map(str, FETCHES)), map(_tuning, results.tunings)),
+        "",
         "What flatters Muster: the broker is on the same cores, so a reader that needs less CPU has a quicker",
-        "broker. 8 MB and 20,000 records fill the heap of the tuned source; in one reading each, apart from this",
-        "run, it read more with 1 MB and 2,000: 335,548 instead of 259,260 records/s of 1,000 B from 12",
-        "partitions, 622,981 instead of 466,591 of 200 B from 100, both `noop`. What flatters Spark's source: it",
-        "commits nothing; the network is the loopback interface, where reading ahead gains least; its batches",
-        "are full from the first one, where Muster grows from 100,000 records.",
+        "broker. What flatters Spark's source: it commits nothing; the network is the loopback interface, where",
+        "reading ahead gains least; its batches are full from the first one, where Muster grows from 100,000",
+        "records.",
         "",
         f"Python {platform.python_version()}, {os.cpu_count()} cores, load {of.load:.1f} before the run.",
         ""
@@ -191,6 +201,12 @@ def _shipped(figure: Figure) -> tuple[str, ...]:
         f"{figure.middle(SHIPPED, figure.cpu):.2f}",
         f"{figure.middle(MUSTER, figure.steady) / rate:.1f} times as much",
     )
+
+
+def _tuning(tuning: Tuning) -> tuple[str, ...]:
+    cells = (f"{rate:,.0f}" if rate else "out of memory" for rate in tuning.rates)
+    pairs = zip(FETCHES, cells, strict=True)
+    return (str(tuning.input), *(f"**{cell}**" if fetch == tuning.best else cell for fetch, cell in pairs))
 
 
 def _start(start: Start) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from benchmarks.options import load_results
-from benchmarks.throughput_figures import Figure, Latency, Start
+from benchmarks.throughput_figures import Figure, Latency, Start, Tuning
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,12 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Results:
-    """Figures by topic and sink, the cold starts by topic, and the latency, if it was measured."""
+    """Figures by topic and sink, the peer's tuning and the cold starts by topic, and the latency, if measured."""
 
     conditions: Conditions
     figures: tuple[Figure, ...] = ()
     starts: tuple[Start, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
     delays: Latency | None = None
 
     def joined(self, later: Results) -> Results:
@@ -45,10 +46,12 @@ class Results:
             )
         figures = {(figure.input, figure.sink): figure for figure in (*self.figures, *later.figures)}
         starts = {start.input: start for start in (*self.starts, *later.starts)}
+        tunings = {tuning.input: tuning for tuning in (*self.tunings, *later.tunings)}
         return Results(
             replace(later.conditions, load=max(self.conditions.load, later.conditions.load)),
             tuple(figures[key] for key in sorted(figures)),
             tuple(starts[key] for key in sorted(starts)),
+            tuple(tunings[key] for key in sorted(tunings)),
             later.delays or self.delays,
         )
 

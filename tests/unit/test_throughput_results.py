@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SHIPPED, TUNED, Batch, Reading
-from benchmarks.throughput_figures import Figure, Latency, Start, TooFewBatchesError, window
+from benchmarks.throughput_figures import FETCHES, Figure, Latency, Start, TooFewBatchesError, Tuning, window
 from benchmarks.throughput_inputs import Input
 from benchmarks.throughput_report import ratios, write
 from benchmarks.throughput_results import Conditions, Results, load, save
@@ -59,12 +59,21 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
     starts = tuple(Start(Input(1000, n), {TUNED: [4.0], MUSTER: [n / 4]}) for n in (12, 100))
     file = tmp_path / "results.json"
     assert load(file) is None
-    save(file, Results(CONDITIONS, (figure(12, NOOP, 170), figure(100, NOOP, 300)), starts, delays))
+    figures = (figure(12, NOOP, 170), figure(100, NOOP, 300))
+    tunings = tuple(Tuning(Input(1000, n), [30.0, 20.0, 10.0]) for n in (12, 100))
+    save(file, Results(CONDITIONS, figures, starts, tunings, delays))
     kept = load(file)
     assert kept is not None
     again = replace(CONDITIONS, load=2.0)
     new = (figure(12, NOOP, 180), figure(12, PARQUET, 120), figure(12, NOOP, 110, 100_000))
-    both = kept.joined(Results(again, new, (Start(Input(1000, 100), {TUNED: [4.0], MUSTER: [5.0]}),)))
+    both = kept.joined(
+        Results(
+            again,
+            new,
+            (Start(Input(1000, 100), {TUNED: [4.0], MUSTER: [5.0]}),),
+            (Tuning(Input(1000, 12), [0.0, 20.0, 30.0]),),
+        )
+    )
     assert [(each.input.size, each.input.partitions, each.sink) for each in both.figures] == [
         (1000, 12, NOOP),
         (1000, 12, PARQUET),
@@ -72,6 +81,7 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
         (100_000, 12, NOOP),
     ]
     assert both.conditions.load == 2.0
+    assert [tuning.best for tuning in both.tunings] == [FETCHES[2], FETCHES[0]]
     assert ratios(both) == (
         "bench-throughput: noop_ratio=1.80 parquet_ratio=1.20 touch_ratio=nan cpu_ratio=0.83 memory_ratio=0.80 "
         "latency_ratio=0.50 start_ratio=1.25"
@@ -79,6 +89,7 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
     write(tmp_path, both)
     report = (tmp_path / "report-throughput.md").read_text()
     assert ratios(both) in report
+    assert "| 1,000 B, 12 partitions, lz4 | out of memory | 20 | **30** |" in report
     assert "The machine was not quiet" in report
 
 
