@@ -35,6 +35,7 @@ from muster.airflow.trigger import ConsumerTrigger
 from muster.edges.consul import ConsulCluster
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters
+from tests.support.only_long import only_long
 from tests.support.operator_task import Task, first_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
@@ -282,6 +283,7 @@ def test_stopping_consumer_is_waited_for_before_the_next_is_submitted(make):
     assert "leaves in order" in logs[first.incarnation]
 
 
+@only_long
 def test_a_frozen_one_is_lost_after_its_time_and_replaced(make):
     life = make()
     trigger = life.execute()
@@ -402,6 +404,7 @@ def test_a_triggerer_is_asked_once_before_a_person_waits_for_the_answer(make, mo
     assert asked == [["run"]]
 
 
+@only_long
 def test_consumer_that_ignores_a_stop_request_gets_signals(make, monkeypatch):
     monkeypatch.setattr("muster.airflow.stopping.TERM_PATIENCE", 1.0)
     life = make(deaf=True, stubborn=True, consumers={"graceful_timeout": "1s"})

@@ -98,11 +98,11 @@ def assignors(world: World) -> int:
 
 
 FAULTS = (
-    Fault("every assignor in turn", assignors, planned=True),
+    Fault("every assignor in turn", assignors, planned=True, long=True),
     Fault("a healthy consumer isolated", isolated, planned=True),
     Fault("every consumer restarted in turn", rolled, planned=True, long=True),
     Fault("a consumer killed", killed, long=True),
     Fault("a consumer killed and back within rebalance_delay", restarted_within_the_delay),
     Fault("a consumer frozen until it is replaced", frozen_until_replaced, long=True),
-    Fault("a handler hangs, and its consumer is isolated", hangs),
+    Fault("a handler hangs, and its consumer is isolated", hangs, long=True),
 )

@@ -75,6 +75,7 @@ def test_every_record_is_accounted_for(world: World) -> None:
     back = world.steps_back()
     assert not back, "\n".join(back)
     assert not world.missing()
-    assert len(score.assignors) == ASSIGNORS
-    assert not LONG or sum(row.injected for row in score.rows) >= LEAST
+    if LONG:
+        assert len(score.assignors) == ASSIGNORS
+        assert sum(row.injected for row in score.rows) >= LEAST
     assert score.good, score.last_line()

@@ -107,7 +107,7 @@ def kill_at_writes(world: World) -> int:
 
 
 FAULTS = (
-    Fault("SIGKILL of advance_state before and after each write", kill_at_writes, planned=True),
+    Fault("SIGKILL of advance_state before and after each write", kill_at_writes, planned=True, long=True),
     Fault("ZooKeeper stopped and started", stop_zookeeper, long=True),
     Fault("ZooKeeper frozen", freeze_zookeeper, long=True),
     Fault("ZooKeeper killed in mid-rebalance, and its leader in the next one", kill_zookeeper_and_its_leader),
