@@ -10,4 +10,4 @@ LOOK = 2.0
 
 def load() -> float:
     """Return how many cores other work takes now: the load average would still show the benchmark before."""
-    return psutil.cpu_percent(LOOK) / 100 * psutil.cpu_count()
+    return sum(psutil.cpu_percent(LOOK, percpu=True)) / 100
