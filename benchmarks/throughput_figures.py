@@ -256,10 +256,10 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[T
     """
     for given in plan.inputs:
         records = given.most * plan.batches
-        with topic_of(kafka, given, records) as topic:
-            reading = _Topic(kafka, topic, given, plan)
-            tuning = _tune(reading, logs)
-            reading = replace(reading, fetch=tuning.best)
+        with topic_of(kafka, given, records) as name:
+            topic = _Topic(kafka, name, given, plan)
+            tuning = _tune(topic, logs)
+            topic = replace(topic, fetch=tuning.best)
             cold: dict[str, list[float]] = {source: [] for source in SOURCES}
             found: dict[str, dict[str, list[Reading]]] = {
                 sink: {source: [] for source in SOURCES} for sink in plan.sinks
@@ -269,28 +269,28 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[T
                 with ExitStack() as stack:
                     drivers = _drivers(stack, turn, plan, logs)
                     for source in turn:
-                        cold[source].append(_start(drivers[source], reading))
+                        cold[source].append(_start(drivers[source], topic))
                         say(
                             f"{given}, {source}, cold: {cold[source][-1]:.1f} s to the first full batch's end"
                         )
                     for sink in plan.sinks:
                         for source in turn:
-                            found[sink][source].append(_read(drivers[source], reading, sink))
+                            found[sink][source].append(_read(drivers[source], topic, sink))
             if NOOP in plan.sinks:
                 with ExitStack() as stack:
                     driver = _drivers(stack, (SHIPPED,), plan, logs)[SHIPPED]
-                    _start(driver, reading)
-                    found[NOOP][SHIPPED] = [_read(driver, reading, NOOP)]
+                    _start(driver, topic)
+                    found[NOOP][SHIPPED] = [_read(driver, topic, NOOP)]
             figures = [Figure(given, sink, readings) for sink, readings in found.items()]
             yield tuning, Start(given, cold), figures
 
 
 @dataclass(frozen=True)
 class _Topic:
-    """What a driver is to read: `topic` holds what `given` says. `fetch` is the tuned source's."""
+    """What a driver is to read: the topic `name` holds what `given` says. `fetch` is the tuned source's."""
 
     kafka: KafkaSettings
-    topic: str
+    name: str
     given: Input
     plan: Plan
     fetch: Fetch = FETCHES[0]
@@ -301,7 +301,7 @@ class _Topic:
             options["minPartitions"] = str(self.plan.cores)
         return Order(
             self.kafka.bootstrap_servers,
-            self.topic,
+            self.name,
             self.given.partitions,
             self.given.most * self.plan.batches,
             self.given.most,
@@ -311,31 +311,31 @@ class _Topic:
         )
 
 
-def _tune(reading: _Topic, logs: Path) -> Tuning:
+def _tune(topic: _Topic, logs: Path) -> Tuning:
     """Read the topic twice with each of `FETCHES`, `noop`, each time with a new driver; the second time counts."""
     rates = []
     for fetch in FETCHES:
         with ExitStack() as stack:
-            driver = _drivers(stack, (TUNED,), reading.plan, logs)[TUNED]
-            tried = replace(reading, fetch=fetch)
+            driver = _drivers(stack, (TUNED,), topic.plan, logs)[TUNED]
+            tried = replace(topic, fetch=fetch)
             try:
                 _start(driver, tried)
-                rates.append(Figure(reading.given, NOOP, {}).steady(_read(driver, tried, NOOP)))
+                rates.append(Figure(topic.given, NOOP, {}).steady(_read(driver, tried, NOOP)))
             except RuntimeError as error:
                 if OUT_OF_MEMORY not in str(error):
                     raise
                 rates.append(0.0)
-        say(f"{reading.given}, {TUNED} with {fetch}: {rates[-1]:,.0f} records/s")
-    return Tuning(reading.given, rates)
+        say(f"{topic.given}, {TUNED} with {fetch}: {rates[-1]:,.0f} records/s")
+    return Tuning(topic.given, rates)
 
 
-def _start(driver: Driver, reading: _Topic) -> float:
+def _start(driver: Driver, topic: _Topic) -> float:
     """Have a new driver read the topic, which warms it up; return the seconds to its first full batch's end."""
-    return window(driver.read(reading.order(driver.source, NOOP)), reading.given.most)[0].end
+    return window(driver.read(topic.order(driver.source, NOOP)), topic.given.most)[0].end
 
 
-def _read(driver: Driver, of: _Topic, sink: str) -> Reading:
-    given, reading = of.given, driver.read(of.order(driver.source, sink))
+def _read(driver: Driver, topic: _Topic, sink: str) -> Reading:
+    given, reading = topic.given, driver.read(topic.order(driver.source, sink))
     figure = Figure(given, sink, {})
     count = sum(is_full(batch, given.most) for batch in window(reading, given.most))
     say(
@@ -343,7 +343,7 @@ def _read(driver: Driver, of: _Topic, sink: str) -> Reading:
         f"{figure.whole(reading):,.0f} with the start, {figure.cpu(reading):.2f} CPU s a million, "
         f"{figure.memory(reading):,.0f} MB"
     )
-    if count < min(LEAST, of.plan.batches - SPARE):
+    if count < min(LEAST, topic.plan.batches - SPARE):
         sizes = [batch.records for batch in reading.batches]
         raise TooFewBatchesError(f"{given}, {sink}, {driver.source}: {count} full batches: {sizes}")
     return reading
