@@ -50,6 +50,8 @@ PARTITIONS = {NUMBERS: 6, VOLATILE: 3}
 DELAY = 90
 """Seconds of `rebalance_delay` in cluster beta: time to be back, however busy the machine is. Alpha has none."""
 STUCK_AFTER = 12
+LAST_WORDS = 60
+"""Lines of a consumer's log that are shown where it did what it should not."""
 LONG = os.environ.get("MUSTER_TEST_HOSTS") == "long"
 """Whether all is done, with Airflow and Spark; see above."""
 SPARK = ("--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false")
@@ -155,7 +157,7 @@ class HostStack:
         process = self._spawn(
             self.hosts[host],
             self._spark() if self.long and cluster.name == ALPHA else self._python("tests.hosts.light_job"),
-            self.folder / "logs" / f"{consumer}@{host}.log",
+            self._log(consumer, host),
             settings.to_environment(),
         )
         found = Consumer(consumer, host, incarnation, process)
@@ -165,6 +167,15 @@ class HostStack:
     def running(self, consumer: str) -> list[Consumer]:
         """The living processes of `consumer`, the newest last."""
         return [one for one in self.consumers if one.id == consumer and one.process.alive()]
+
+    def last_words(self, incarnation: str) -> str:
+        """The end of the log of a process, for messages."""
+        (one,) = (found for found in self.consumers if found.incarnation == incarnation)
+        lines = self._log(one.id, one.host).read_text(errors="replace").splitlines()
+        return "\n".join([f"-- {one.id} on host {one.host}", *lines[-LAST_WORDS:]])
+
+    def _log(self, consumer: str, host: int) -> Path:
+        return self.folder / "logs" / f"{consumer}@{host}.log"
 
     def _agent_of(self, host: int) -> ConsulSettings:
         """As programs of the host ask it: on the loopback address, which no other host reaches."""

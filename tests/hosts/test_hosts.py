@@ -36,7 +36,10 @@ FAULTS = [
 def test_clusters_flow_again_after(world: World, fault: Fault[World]) -> None:
     window = world.play(fault)
     two = [found for found in world.batches.double_owners() if window.began <= found[1].began < window.ended]
-    assert not two, f"{fault.name}: two live and reachable consumers read one partition: {two[0]}"
+    if two:
+        early, late, key = two[0]
+        logs = "\n".join(world.stack.last_words(of.incarnation) for of in (early, late))
+        pytest.fail(f"{fault.name}: two live and reachable consumers read {key}: {early}, {late}\n{logs}")
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)

@@ -200,7 +200,7 @@ class Model(RuleBasedStateMachine):
                 key = (self.start_sources[topic], topic, partition)
                 assert begin == max(self.processed.get(key, 0), self.group.get(key, 0))
                 self.processed[key] = end
-        self.ownership.processed(self.batch)
+        self.ownership.processed(self.batch, 0.0)
         self.batch = None
 
     # -- Kafka --------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Model(RuleBasedStateMachine):
             assert not any(offered.partitions for offered in offer.topics.values())
             if self.start:
                 self.ownership.planned(offer.asked, {})
-                self.ownership.processed(self.ownership.batch())
+                self.ownership.processed(self.ownership.batch(), 0.0)
         for offsets in self.ownership.due(0.0).values():
             self.ownership.committed(offsets, 0.0)
         assert self.ownership.closed

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from muster.consumer.agent import Agent
 from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
 from muster.core.model import Loss, TopicAssignment
-from muster.core.ownership import LONGEST_RENEWAL, Place
+from muster.core.ownership import LONGEST_RENEWAL, LONGEST_UNCOMMITTED, Place
 from muster.core.positions import Jump, Why
 from muster.core.wire import parse_status
 from tests.support.consumer_settings import consumer_settings
@@ -265,6 +265,25 @@ def test_an_idle_partition_is_committed_again_before_kafka_forgets_it(consumer: 
     assert (key, due.offset, due.topic_id) == (("t", 0), 5, "A")
     consumer.commit()
     assert not consumer.agent.due(PLACE)
+
+
+def test_partition_whose_commits_kafka_does_not_answer_is_named_and_has_no_turn(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (0, 5)}, {0: 9, 1: 9})
+    consumer.process()
+    due = consumer.agent.due(PLACE)
+    consumer.agent.committed({("t", 1): due["t", 1]})
+    ready = {("t", 0), ("t", 1)}
+    assert consumer.agent.turn(ready).keys() == ready
+    consumer.now += LONGEST_UNCOMMITTED + 1
+    assert consumer.agent.turn(ready).keys() == {("t", 1)}
+    assert consumer.page.get("/status").json()["errors"] == [
+        "uncommitted: topic 't', partition 0: Kafka has acknowledged no commit for 30 s; nothing more is read until "
+        "it has answered"
+    ]
+    consumer.commit()
+    assert consumer.agent.turn(ready).keys() == ready
+    assert consumer.page.get("/status").json()["errors"] == []
 
 
 def test_older_assignment_is_looked_into_once_and_reported_if_it_stays(consumer: Consumer) -> None:

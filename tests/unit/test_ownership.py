@@ -8,7 +8,9 @@ import pytest
 
 from muster.core.model import TopicAssignment
 from muster.core.ownership import (
+    HELD_BACK,
     LONGEST_RENEWAL,
+    LONGEST_UNCOMMITTED,
     PAUSED,
     RENEWAL_SPREAD,
     Ownership,
@@ -37,6 +39,7 @@ class Consumer:
     def __init__(self) -> None:
         self.ownership = Ownership(ME)
         self.zxid = 0
+        self.now = 0.0
         self.ownership.query_started()
 
     def assign(
@@ -62,17 +65,17 @@ class Consumer:
         self.ownership.planned(asked, {"t": ranges} if ranges else {})
 
     def process(self) -> None:
-        self.ownership.processed(self.ownership.batch())
+        self.ownership.processed(self.ownership.batch(), self.now)
 
     def due(self) -> dict[Place, dict[tuple[str, int], int]]:
-        due = self.ownership.due(0.0)
+        due = self.ownership.due(self.now)
         return {place: {key: one.offset for key, one in offsets.items()} for place, offsets in due.items()}
 
     def commit(self, *partitions: int) -> None:
         """Kafka acknowledges what is due, all of it or of these partitions."""
-        for offsets in self.ownership.due(0.0).values():
+        for offsets in self.ownership.due(self.now).values():
             asked = {key: due for key, due in offsets.items() if not partitions or key[1] in partitions}
-            self.ownership.committed(asked, 0.0)
+            self.ownership.committed(asked, self.now)
 
     def batch(self, ranges: Ranges) -> None:
         self.plan(ranges)
@@ -238,7 +241,7 @@ def test_paused_partition_stays_running_and_stops_once_it_is_committed(consumer:
     consumer.commit(0, 1)
     consumer.plan({0: (10, 20), 1: (10, 20)})
     consumer.pause({0})
-    assert consumer.ownership.not_read() == {("t", 0): PAUSED}
+    assert consumer.ownership.not_read(consumer.now) == {("t", 0): PAUSED}
     assert consumer.stopped() == set(), "a batch that holds it is under way"
     consumer.process()
     assert consumer.stopped() == set(), "its commit is outstanding"
@@ -253,7 +256,7 @@ def test_paused_partition_stays_running_and_stops_once_it_is_committed(consumer:
     consumer.process()
     consumer.commit(1)
     consumer.pause(set())
-    assert (consumer.ownership.not_read(), consumer.stopped()) == ({}, set())
+    assert (consumer.ownership.not_read(consumer.now), consumer.stopped()) == ({}, set())
 
 
 def test_pause_counts_as_done_only_when_no_offer_from_before_it_is_open(consumer: Consumer) -> None:
@@ -282,6 +285,46 @@ def test_paused_partition_is_taken_up_and_given_away_as_any_other(consumer: Cons
     assert (consumer.lists(), consumer.stopped()) == ((set(), set(), {0}), set())
     consumer.plan({})
     assert consumer.lists() == (set(), set(), set())
+
+
+def test_partition_is_held_back_until_kafka_answers_what_it_has_left_open_for_too_long(
+    consumer: Consumer,
+) -> None:
+    consumer.assign({0, 1})
+    consumer.batch({0: (0, 10), 1: (0, 10)})
+    consumer.now = 100.0
+    consumer.plan({0: (10, 20), 1: (10, 20)})
+    consumer.process()
+    consumer.commit(1)
+    consumer.now += LONGEST_UNCOMMITTED / 2
+    consumer.plan({0: (20, 30), 1: (20, 30)})
+    consumer.process()
+    consumer.commit(1)
+    consumer.now += LONGEST_UNCOMMITTED / 2
+    assert consumer.ownership.not_read(consumer.now) == {}, "not longer, from the first of the two"
+    consumer.now += 1
+    assert consumer.ownership.not_read(consumer.now) == {("t", 0): HELD_BACK}
+    assert consumer.lists() == ({0, 1}, set(), set())
+    assert consumer.offered()[1] == {0, 1}, "it stays in the plans"
+    consumer.commit(0)
+    assert consumer.ownership.not_read(consumer.now) == {}
+    consumer.now += 2 * LONGEST_UNCOMMITTED
+    assert consumer.ownership.not_read(consumer.now) == {}, "all is committed"
+
+
+def test_acknowledged_part_of_what_is_open_begins_its_time_again(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 10)})
+    consumer.process()
+    first = consumer.ownership.due(consumer.now)[HERE.place]
+    consumer.plan({0: (10, 20)})
+    consumer.process()
+    consumer.now += LONGEST_UNCOMMITTED + 1
+    assert consumer.ownership.not_read(consumer.now) == {("t", 0): HELD_BACK}
+    consumer.ownership.committed(first, consumer.now)
+    assert consumer.ownership.not_read(consumer.now) == {}, "Kafka answers"
+    consumer.now += LONGEST_UNCOMMITTED + 1
+    assert consumer.ownership.not_read(consumer.now) == {("t", 0): HELD_BACK}, "and no more since"
 
 
 def test_a_topic_that_vanished_is_closed_in_order(consumer: Consumer) -> None:
@@ -400,7 +443,7 @@ def test_a_batch_of_an_ended_query_is_not_taken(consumer: Consumer) -> None:
     consumer.ownership.query_ended()
     consumer.ownership.query_started()
     with pytest.raises(PlanRefusedError, match="not the one under way"):
-        consumer.ownership.processed(plan)
+        consumer.ownership.processed(plan, consumer.now)
 
 
 A, B = replace(HERE, topic_id="A"), replace(HERE, topic_id="B")

@@ -67,7 +67,7 @@ class Consumer:
         self.ownership.planned(
             offer.asked, {"t": {p: (at, max(at, ends.get(f"p{p}", at))) for p, at in begins.items()}}
         )
-        self.ownership.processed(self.ownership.batch())
+        self.ownership.processed(self.ownership.batch(), 0.0)
 
     def due(self) -> dict[tuple[str, int], int]:
         return {key: due.offset for key, due in self.ownership.due(0.0)[PLACE].items()}

@@ -28,6 +28,7 @@ from muster.core.model import (
     TopicStatus,
 )
 from muster.core.ownership import (
+    HELD_BACK,
     BatchPlan,
     Due,
     Offer,
@@ -52,6 +53,8 @@ TAKING_OVER = "taking over"
 meanwhile, so that 'closed' is not read from it."""
 HANDLER = "handler"
 """The key of the problem that the handler fails."""
+UNCOMMITTED = "uncommitted"
+"""The key of the problem that partitions are held back."""
 RESTART_AFTER = 10
 """After so many failures in a row the query is started again, should that be at fault."""
 LOG_AGAIN = 60.0
@@ -61,7 +64,7 @@ SHOWN_FOR = 600.0
 """Seconds for which it is shown that another program has set a committed offset."""
 
 _SHOWN = 5
-"""So many suspect partitions are named."""
+"""So many partitions are named at most."""
 
 _T = TypeVar("_T")
 
@@ -375,7 +378,15 @@ class Agent:
         with self._changed:
             held = self._ownership.held
             may = {tp for tp in ready if tp not in held or held[tp].passed is None}
-            readable = self._parking.readable(may) - self._ownership.not_read().keys()
+            not_read = self._ownership.not_read(self.clock())
+            held_back = {tp: "" for tp, why in not_read.items() if why == HELD_BACK}
+            self.problem(
+                UNCOMMITTED,
+                f"{_list(held_back)}: {HELD_BACK}; nothing more is read until it has answered"
+                if held_back
+                else None,
+            )
+            readable = self._parking.readable(may) - not_read.keys()
             return self._turns.next(readable, self.clock())
 
     def planned(
@@ -478,7 +489,7 @@ class Agent:
                 self._query_error = error
                 return counters.failures_in_a_row % RESTART_AFTER == 0
             self._handler_failed = False
-            own.processed(plan)
+            own.processed(plan, now)
             for tp in ranges.keys() & self._measures.keys():
                 self._measures[tp].well(now)
             self._turns.passed({tp: end for tp, (_, end) in plan.ranges.items()})
@@ -561,7 +572,8 @@ class Agent:
         others = len(self._ownership.held) - len(suspects) - len(parked)
         self.problem(
             HANDLER,
-            f"the handler failed: {self._handler_error}; it is tried again with {_list(suspects)}, while the other "
+            f"the handler failed: {self._handler_error}; it is tried again with "
+            f"{_list({tp: _failures(suspect) for tp, suspect in suspects.items()})}, while the other "
             f"{others} partitions go on",
         )
 
@@ -871,12 +883,15 @@ def _fenced(tp: TopicPartition) -> str:
     return f"fenced {tp[0]} [{tp[1]}]"
 
 
-def _list(suspects: Mapping[TopicPartition, Suspect]) -> str:
-    """Suspect partitions, and what is known of each, in a line."""
+def _failures(suspect: Suspect) -> str:
+    return f" (its next record failed {suspect.failures} times alone)" if suspect.failures else ""
+
+
+def _list(partitions: Mapping[TopicPartition, str]) -> str:
+    """Name partitions, with what is said of each, in a line."""
     shown = [
-        f"topic {topic!r}, partition {partition}"
-        + (f" (its next record failed {suspect.failures} times alone)" if suspect.failures else "")
-        for (topic, partition), suspect in sorted(suspects.items())[:_SHOWN]
+        f"topic {topic!r}, partition {partition}{said}"
+        for (topic, partition), said in sorted(partitions.items())[:_SHOWN]
     ]
-    more = len(suspects) - len(shown)
+    more = len(partitions) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")

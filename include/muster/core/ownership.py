@@ -26,6 +26,7 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
   any more. For a handler that does not ask to know both are so from the start.
 - It is *paused* if the assignment says so: it stays in the plans with nothing to read, and so stays running. It is
   *stopped* once nothing of it is under way or outstanding.
+- It is *held back* while it has been outstanding for too long: it stays in the plans in the same way.
 
 State Transitions
 -----------------
@@ -78,6 +79,8 @@ Invariants
 11. A record is *passed over* only when Kafka has acknowledged the offset after it, and its dead letter with that, if
    it gets one. Until then the partition stands before it. So neither the letter nor the decision is lost, and no
    letter is written twice.
+12. A partition is read on for no more than `LONGEST_UNCOMMITTED` without an answer to its commits. A process that was
+   cut off and replaced may hear of it only by such an answer, and is to read nothing more until then.
 """
 
 from __future__ import annotations
@@ -98,8 +101,14 @@ held and has nothing to read."""
 RENEWAL_SPREAD = 0.25
 """How much of `LONGEST_RENEWAL` the intervals differ by, so that what was taken up together is not due together."""
 
+LONGEST_UNCOMMITTED = 30.0
+"""Seconds for which a partition is read on while Kafka has not acknowledged what was processed of it. Kafka elects a
+leader of the group's offsets within some 10 s, and ends the transaction of a silent owner after 30 s."""
+
 PAUSED = "consumption is paused"
 """Why a partition is not read that a person paused."""
+HELD_BACK = f"Kafka has acknowledged no commit for {LONGEST_UNCOMMITTED:g} s"
+"""Why a partition is not read that is held back."""
 
 _T = TypeVar("_T")
 
@@ -257,6 +266,8 @@ class _Partition:
     committed: int | None = None
     committed_at: float = 0.0
     """When, on the caller's clock."""
+    uncommitted_since: float | None = None
+    """Since when handled records are not committed, on the caller's clock; None if all are."""
     sought: str = ""
     noted: str = ""
     paused_after: int | None = None
@@ -509,10 +520,15 @@ class Ownership:
         }
         return Offer(self._asked, topics, again, seeks)
 
-    def not_read(self) -> dict[TopicPartition, str]:
+    def not_read(self, now: float) -> dict[TopicPartition, str]:
         """Return what is held and not to be read for now, with the reason: it stays in the plans, with nothing to
-        read."""
-        return {tp: PAUSED for tp, partition in self.held.items() if partition.paused_after is not None}
+        read. `now` is in seconds, of the same clock as that of `processed`."""
+        found = {tp: PAUSED for tp, partition in self.held.items() if partition.paused_after is not None}
+        for tp, partition in self.held.items():
+            since = partition.uncommitted_since
+            if partition.outstanding and since is not None and now - since > LONGEST_UNCOMMITTED:
+                found.setdefault(tp, HELD_BACK)
+        return found
 
     @property
     def has_something_to_offer(self) -> bool:
@@ -578,7 +594,7 @@ class Ownership:
                 continue
             if partition.planned is None:
                 # It starts again from what the group had committed, so what was known before no longer counts.
-                partition.processed = partition.committed = None
+                partition.processed = partition.committed = partition.uncommitted_since = None
                 partition.start = ranges[tp][0]
                 partition.sought = partition.noted = (noted or {}).get(tp, "")
             partition.planned = ranges[tp][1]
@@ -629,8 +645,11 @@ class Ownership:
         self._first = False
         return self._plan
 
-    def processed(self, plan: BatchPlan) -> None:
-        """Take note that the handler finished a batch. Raises `PlanRefusedError` if it is not the last planned."""
+    def processed(self, plan: BatchPlan, now: float) -> None:
+        """Take note that the handler finished a batch at `now`, in seconds, of the same clock as that of `committed`.
+
+        Raises `PlanRefusedError` if it is not the last planned.
+        """
         if not self._running or plan is not self._plan:
             raise PlanRefusedError(
                 f"the batch of offer {plan.asked} is not the one under way; restart the query"
@@ -642,6 +661,8 @@ class Ownership:
                 end,
             }:  # else a record was passed over meanwhile
                 self.held[tp].processed = end
+                if self.held[tp].uncommitted_since is None and self.held[tp].outstanding:
+                    self.held[tp].uncommitted_since = now
         self._settle()
 
     def failed(self, plan: BatchPlan) -> None:
@@ -709,6 +730,7 @@ class Ownership:
             if partition := self._claimed_as(tp, due.claim_epoch):
                 partition.acknowledged(due.offset, now)
                 partition.noted = due.sought
+                partition.uncommitted_since = now if partition.outstanding else None
         self._settle()
 
     def commits_that_stand(self) -> dict[Place, dict[TopicPartition, int]]:

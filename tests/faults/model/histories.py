@@ -270,6 +270,18 @@ work/a
 time/9
 work/a
 """,
+    "read_on_whatever_becomes_of_commits": """
+settled/a
+fault/a/no_consul
+stick/a
+everything/a
+time/16
+everything/a
+time/16
+everything/a
+time/31
+everything/a
+""",
     "commit_by_a_replacement_unasked": """
 settled/a
 everybody

@@ -206,6 +206,10 @@ def replace_stuck_producers_unasked(patch: MonkeyPatch) -> None:
     patch.setattr(Agent, "owns_still", lambda agent, tp, claim_epoch, since: True)
 
 
+def read_on_whatever_becomes_of_commits(patch: MonkeyPatch) -> None:
+    patch.setattr(ownership, "LONGEST_UNCOMMITTED", float("inf"))
+
+
 def commit_by_a_replacement_unasked(patch: MonkeyPatch) -> None:
     """What a producer that replaces a stuck one commits is not below what the group seems to have."""
     original = fencing._Fence.commit
@@ -591,6 +595,7 @@ MUTATIONS: dict[str, Mutation] = {
         begin_before_it_is_claimed,
         forget_to_fence,
         replace_stuck_producers_unasked,
+        read_on_whatever_becomes_of_commits,
         commit_by_a_replacement_unasked,
         commit_what_the_group_is_ahead_of,
         take_back_at_once_what_was_refused,

@@ -132,7 +132,7 @@ class Query:
         """Ask what may be read, plan a batch and begin it. With nothing to read, nothing is planned."""
         offer = self.agent.offer(self.token)
         with self.agent.locked() as own:
-            not_read = own.not_read()
+            not_read = own.not_read(self.process.world.now)
         ranges: dict[str, dict[int, tuple[int, int]]] = {}
         jumps: dict[TopicPartition, Jump] = {}
         losses: dict[TopicPartition, Jump] = {}

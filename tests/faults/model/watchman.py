@@ -18,6 +18,7 @@ assignment names it and no other holds it.
 - Records that were not read are left out only where Kafka has deleted them; with `failOnDataLoss` only once a person
   has accepted it.
 - What belongs to one topic is not read or committed as another's that has its name.
+- No batch begins with a partition of which something has been processed for long that is not committed.
 - A process that deregisters can touch no record any more, and one that was replaced registers nothing.
 - At rest every pin that can be obeyed is obeyed, and no consumer reads a topic it is excluded from if another can.
 - A partition that stays assigned to a process in contact goes on running.
@@ -33,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from muster.core.model import State, TopicPartition, TopicSnapshot, Transition, by_partition
-from muster.core.ownership import Source
+from muster.core.ownership import LONGEST_UNCOMMITTED, Source
 from muster.core.positions import Committed, of_another_topic
 from tests.faults.model.consul import HostAgent, Service
 from tests.faults.model.kafka import Record
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 _CONFIRMED = {"assigned", "registered"}
 
+UNCOMMITTED = 2 * LONGEST_UNCOMMITTED
+"""Seconds that something may be processed and not committed while its partition is read on. A process hears later
+than Kafka that it has committed, and counts from then."""
 WAITED = 30.0
 """Seconds for which an owner that fails its check, or is isolated, and answers, is waited for at least: the setting
 `closing_timeout`."""
@@ -88,6 +92,8 @@ class Watchman:
         no other, still registered."""
         self.done: dict[Record, tuple[Process, int]] = {}
         """By whom each partition was read last in contact, and how far."""
+        self.uncommitted_since: dict[tuple[str, Record], float] = {}
+        """By process and partition: since when something is processed and not committed."""
         self.furthest: dict[Record, int] = {}
         """How far each partition was read by anybody, or what Kafka has deleted was left out."""
         self.accepted: set[Record] = set()
@@ -259,6 +265,11 @@ class Watchman:
     def begins(self, process: Process, key: TopicPartition, offset: int, anew: bool) -> None:
         """A batch begins with a partition at `offset`; `anew`: from what was committed."""
         record = process.read[key]
+        if anew:
+            self.uncommitted_since.pop((process.incarnation, record), None)
+        since = self.uncommitted_since.get((process.incarnation, record), self.world.now)
+        if self.world.now - since > UNCOMMITTED:
+            self.fail(f"{process.incarnation} reads on {key}, and has committed nothing since {since:g} s")
         if offset > self.furthest.get(record, 0):
             self._goes_on_behind_a_gap(process, key, offset)
         if self._estranged_now(process, key):
@@ -284,6 +295,7 @@ class Watchman:
     def processed(self, process: Process, key: TopicPartition, end: int) -> None:
         record = process.processed[key]
         self.furthest[record] = max(end, self.furthest.get(record, 0))
+        self.uncommitted_since.setdefault((process.incarnation, record), self.world.now)
         if not self._estranged_now(process, key):
             self.done[record] = (process, end)
 
@@ -355,6 +367,7 @@ class Watchman:
 
     def commits(self, process: Process, key: TopicPartition, record: Record, committed: Committed) -> None:
         """A commit to `record` is about to be made, which Kafka has not refused."""
+        self.uncommitted_since.pop((process.incarnation, record), None)
         before = self.world.kafka.stands(record)
         other = of_another_topic(committed.metadata, record[1])
         if before and (other or committed.offset < before):

@@ -16,6 +16,7 @@ from typing import Any
 
 from muster.core.assignors import Assignor, load_assignor
 from muster.core.model import Consumer, ConsumerStatus, State, TopicPartition, TopicSnapshot
+from muster.core.ownership import PAUSED
 from muster.core.parking import Answer
 from muster.core.positions import Committed
 from muster.edges.status import StatusFailure
@@ -631,7 +632,9 @@ class Model:
             own = process.agent._ownership
             if not process.alive or self._impaired(process):
                 continue
-            paused = [(tp, own.held[tp].source) for tp in own.not_read()]
+            paused = [
+                (tp, own.held[tp].source) for tp, why in own.not_read(self.now).items() if why == PAUSED
+            ]
             if any(source.group_id == self._group or self._is_resumed(tp) for tp, source in paused):
                 return True
             losses = [tp for tp in process.agent.losses if tp in own.held]
