@@ -58,7 +58,8 @@ class Driver:
         self._line_of(READY)
 
     def read(self, order: Order) -> Reading:
-        """Have it carry out `order`. Raises RuntimeError with the end of its log when it cannot."""
+        """Have it carry out `order`. Raises RuntimeError with the end of its log when it cannot; MemoryError if its
+        JVM has run out of memory."""
         if self._process.stdin is None:
             raise RuntimeError("the driver has no standard input")
         self._process.stdin.write(f"{order.text()}\n")
@@ -79,8 +80,10 @@ class Driver:
         for line in self._process.stdout or ():
             if line.startswith(start):
                 return line
-        end = "\n".join(self._log.read_text(encoding="utf-8").splitlines()[-25:])
-        raise RuntimeError(f"the driver with {self.source} ended; its log ends with:\n{end}")
+        log = self._log.read_text(encoding="utf-8")
+        end = "\n".join(log.splitlines()[-25:])
+        kind = MemoryError if OUT_OF_MEMORY in log else RuntimeError
+        raise kind(f"the driver with {self.source} ended; its log ends with:\n{end}")
 
 
 SINKS = (NOOP, PARQUET, TOUCH)
@@ -321,9 +324,7 @@ def _tune(topic: _Topic, logs: Path) -> Tuning:
             try:
                 _start(driver, tried)
                 rates.append(Figure(topic.given, NOOP, {}).steady(_read(driver, tried, NOOP)))
-            except RuntimeError as error:
-                if OUT_OF_MEMORY not in str(error):
-                    raise
+            except MemoryError:
                 rates.append(0.0)
         say(f"{topic.given}, {TUNED} with {fetch}: {rates[-1]:,.0f} records/s")
     return Tuning(topic.given, rates)
