@@ -200,7 +200,7 @@ class _Fence:
             if self.replaces:
                 # A broker that was cut off with this consumer may not know yet that the group is another one's, and
                 # tell of old offsets. So the group alone does not show that this consumer still owns the partition.
-                _still_owned(owned, tp, self.initialised_at)
+                _still_owned(owned, tp, self.initialised_at, "its producer was replaced")
                 present = group.positions([tp])[tp]
                 stamp = parse_stamp(item.metadata or "")
                 topic_id = stamp.topic_id if stamp is not None else ""
@@ -366,15 +366,18 @@ class FencedCommits:
             if fence.call is not None and fence.call.cancel():  # it is queued behind others that are stuck
                 fence.call = None
                 continue
+            if under_way:
+                why = "its producer is stuck"
+            else:
+                why = "its producer finds no broker, though others do" if fence.lost else "its claim has failed"
             try:
-                _still_owned(owned, tp, fence.called_at)
+                _still_owned(owned, tp, fence.called_at, why)
             except (_RefusedError, TimeoutError) as error:
                 unowned[tp] = error
                 continue
             if fence.phase is _Phase.INITIALISE and (under_way or not fence.lost):
                 continue  # it ends in time, or is tried again; until then it may land, also after one in its place
-            why = "is stuck" if under_way else "finds no broker, though others do,"
-            log.warning("topic %r, partition %d: its producer %s and is replaced", *tp, why)
+            log.warning("topic %r, partition %d: %s; it is replaced", *tp, why)
             new = _Fence(self._open(tp), tp[0], replaces=True)
             with self._lock:
                 if self._fences.get(tp) is fence:  # else it was released, and perhaps claimed again
@@ -460,15 +463,14 @@ def _work(work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[A
             future.set_exception(error)
 
 
-def _still_owned(owned: Owned, tp: TopicPartition, since: float) -> None:
-    """Raise `_RefusedError` if the partition is not owned any more, and TimeoutError while that is not known."""
+def _still_owned(owned: Owned, tp: TopicPartition, since: float, why: str) -> None:
+    """Raise `_RefusedError` if the partition is not owned any more, and TimeoutError while that is not known. `why` it
+    is asked is for people."""
     known = owned(tp, since)
     if known is None:
-        raise TimeoutError(
-            "its producer is stuck, and is replaced when ZooKeeper and Consul confirm the owner"
-        )
+        raise TimeoutError(f"{why}, and it waits until ZooKeeper and Consul confirm the owner")
     if not known:
-        raise _RefusedError("its producer is stuck, and another consumer has the partition now")
+        raise _RefusedError(f"{why}, and another consumer has the partition now")
 
 
 def _stuck(fence: _Fence) -> bool:
