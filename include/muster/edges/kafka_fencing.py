@@ -135,6 +135,8 @@ class _Fence:
     sent: int | None = None
     call: Future[int | None] | None = None
     called_at: float = 0.0
+    ended_at: float = 0.0
+    """When the end of its last call was seen."""
     settled: bool = False
     initialised_at: float = 0.0
     lost: bool = False
@@ -367,11 +369,12 @@ class FencedCommits:
                 fence.call = None
                 continue
             if under_way:
-                why = "its producer is stuck"
-            else:
-                why = "its producer finds no broker, though others do" if fence.lost else "its claim has failed"
+                why, since = "its producer is stuck", fence.called_at
+            else:  # what was known when its last call began may be long out of date
+                since = fence.ended_at
+                why = "its producer finds no broker" if fence.lost else "its claim has failed"
             try:
-                _still_owned(owned, tp, fence.called_at, why)
+                _still_owned(owned, tp, since, why)
             except (_RefusedError, TimeoutError) as error:
                 unowned[tp] = error
                 continue
@@ -428,7 +431,7 @@ class FencedCommits:
             if call is None or call.cancelled() or not call.done():
                 ends[tp] = TimeoutError("no answer in time")
                 continue
-            fence.call = None
+            fence.call, fence.ended_at = None, time.monotonic()
             ends[tp] = call.exception() or call.result()
         return ends
 
@@ -464,8 +467,10 @@ def _work(work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[A
 
 
 def _still_owned(owned: Owned, tp: TopicPartition, since: float, why: str) -> None:
-    """Raise `_RefusedError` if the partition is not owned any more, and TimeoutError while that is not known. `why` it
-    is asked is for people."""
+    """Raise `_RefusedError` if the partition is not owned any more, and TimeoutError while that is not known.
+
+    `why` says to people why that is asked.
+    """
     known = owned(tp, since)
     if known is None:
         raise TimeoutError(f"{why}, and it waits until ZooKeeper and Consul confirm the owner")

@@ -161,11 +161,17 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
         self.opened: list[Transactions] = []
 
     def commit(self, offsets: Mapping[TopicPartition, int], *further: Any, **named: Any) -> CommitOutcome:
+        before = {key: (fence, fence.ended_at) for key, fence in self._fences.items()}
         for key in offsets:
             fence = self._fences.get(key)
-            if fence is not None and fence.call is None:
+            if fence is not None and fence.call is None and not fence.claims_again:
                 self.process.world.watchman.calls(self.process, key)
         outcome: CommitOutcome = super().commit(offsets, *further, **named)
+        for key in outcome.failed:
+            fence = self._fences.get(key)
+            if fence is not None and fence.claims_again and before.get(key) != (fence, fence.ended_at):
+                # A claim has failed: what was known before its end counts no more.
+                self.process.world.watchman.calls(self.process, key)
         for key in outcome.refused:
             self.process.world.watchman.refused(self.process, key)
         return outcome
