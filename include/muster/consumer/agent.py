@@ -378,7 +378,8 @@ class Agent:
         with self._changed:
             held = self._ownership.held
             may = {tp for tp in ready if tp not in held or held[tp].passed is None}
-            not_read = self._ownership.not_read(self.clock())
+            now = self.clock()
+            not_read = self._ownership.not_read(now)
             held_back = {tp: "" for tp, why in not_read.items() if why == HELD_BACK}
             self.problem(
                 UNCOMMITTED,
@@ -387,7 +388,7 @@ class Agent:
                 else None,
             )
             readable = self._parking.readable(may) - not_read.keys()
-            return self._turns.next(readable, self.clock())
+            return self._turns.next(readable, now)
 
     def planned(
         self,

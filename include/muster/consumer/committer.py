@@ -3,7 +3,8 @@
 Threads of their own for each place (Kafka cluster and group), so that one that is away holds up no other, that
 claiming many partitions does not keep those that run from being committed, that both go on while Kafka is asked which
 topics it has, and that a dead letter that cannot be written delays no commit for long. While a place is away they try
-again with a growing pause; each attempt takes what is due then, and reading goes on for a while.
+again with a growing pause; each attempt takes what is due then, and reading goes on for
+`muster.core.ownership.LONGEST_UNCOMMITTED`.
 """
 
 from __future__ import annotations

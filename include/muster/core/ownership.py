@@ -305,6 +305,11 @@ class _Partition:
         ready = self.claimed and self.announced and not self.closing
         return ready and (self.planned is not None or not (self.outstanding or self.pass_over))
 
+    def is_held_back(self, now: float) -> bool:
+        """Tell whether it has been outstanding for too long."""
+        since = self.uncommitted_since
+        return self.outstanding and since is not None and now - since > LONGEST_UNCOMMITTED
+
     def due(self, offset: int) -> Due:
         """Return `offset`, to be committed."""
         return Due(offset, self.source.topic_id, self.claim_epoch, self.sought)
@@ -523,12 +528,9 @@ class Ownership:
     def not_read(self, now: float) -> dict[TopicPartition, str]:
         """Return what is held and not to be read for now, with the reason: it stays in the plans, with nothing to
         read. `now` is in seconds, of the same clock as that of `processed`."""
-        found = {tp: PAUSED for tp, partition in self.held.items() if partition.paused_after is not None}
-        for tp, partition in self.held.items():
-            since = partition.uncommitted_since
-            if partition.outstanding and since is not None and now - since > LONGEST_UNCOMMITTED:
-                found.setdefault(tp, HELD_BACK)
-        return found
+        held_back = {tp: HELD_BACK for tp, partition in self.held.items() if partition.is_held_back(now)}
+        paused = {tp: PAUSED for tp, partition in self.held.items() if partition.paused_after is not None}
+        return held_back | paused
 
     @property
     def has_something_to_offer(self) -> bool:
@@ -656,13 +658,12 @@ class Ownership:
             )
         self._finished = True
         for tp, (_, end) in plan.ranges.items():
-            if tp in self.held and self.held[tp].planned in {
-                None,
-                end,
-            }:  # else a record was passed over meanwhile
-                self.held[tp].processed = end
-                if self.held[tp].uncommitted_since is None and self.held[tp].outstanding:
-                    self.held[tp].uncommitted_since = now
+            partition = self.held.get(tp)
+            if partition is None or partition.planned not in {None, end}:
+                continue  # not held any more, or a record was passed over meanwhile
+            partition.processed = end
+            if partition.uncommitted_since is None and partition.outstanding:
+                partition.uncommitted_since = now
         self._settle()
 
     def failed(self, plan: BatchPlan) -> None:

@@ -144,6 +144,10 @@ class _Fence:
     replaces: bool = False
     """Whether it stands in for a producer that was stuck, so another consumer may have claimed the partition."""
 
+    def end_call(self) -> None:
+        """Take note that its last call is over."""
+        self.call, self.ended_at = None, time.monotonic()
+
     @property
     def claims_again(self) -> bool:
         """Whether it is a replacement whose claim was tried, and is to be tried again."""
@@ -366,7 +370,7 @@ class FencedCommits:
             if not (_stuck(fence) if under_way else fence.lost or fence.claims_again):
                 continue
             if fence.call is not None and fence.call.cancel():  # it is queued behind others that are stuck
-                fence.call = None
+                fence.end_call()
                 continue
             if under_way:
                 why, since = "its producer is stuck", fence.called_at
@@ -431,7 +435,7 @@ class FencedCommits:
             if call is None or call.cancelled() or not call.done():
                 ends[tp] = TimeoutError("no answer in time")
                 continue
-            fence.call, fence.ended_at = None, time.monotonic()
+            fence.end_call()
             ends[tp] = call.exception() or call.result()
         return ends
 

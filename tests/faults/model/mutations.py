@@ -185,7 +185,7 @@ def report_closed_while_a_batch_is_under_way(patch: MonkeyPatch) -> None:
 
 
 def take_up_again_before_it_is_closed(patch: MonkeyPatch) -> None:
-    """A query that failed starts a partition anew while its last commit is outstanding."""
+    """A query that failed starts a partition again while its last commit is outstanding."""
     patch.setattr(ownership._Partition, "offerable", property(lambda p: p.claimed and not p.closing))
 
 
@@ -204,6 +204,13 @@ def forget_to_fence(patch: MonkeyPatch) -> None:
 
 def replace_stuck_producers_unasked(patch: MonkeyPatch) -> None:
     patch.setattr(Agent, "owns_still", lambda agent, tp, claim_epoch, since: True)
+
+
+def repeat_a_claim_by_what_was_known_before_its_end(patch: MonkeyPatch) -> None:
+    def end_call(self: Any) -> None:
+        self.call, self.ended_at = None, self.called_at
+
+    patch.setattr(fencing._Fence, "end_call", end_call)
 
 
 def read_on_whatever_becomes_of_commits(patch: MonkeyPatch) -> None:
@@ -595,6 +602,7 @@ MUTATIONS: dict[str, Mutation] = {
         begin_before_it_is_claimed,
         forget_to_fence,
         replace_stuck_producers_unasked,
+        repeat_a_claim_by_what_was_known_before_its_end,
         read_on_whatever_becomes_of_commits,
         commit_by_a_replacement_unasked,
         commit_what_the_group_is_ahead_of,

@@ -162,10 +162,12 @@ class Query:
             self.batch = self.agent.batch_started()
             for name, planned in ranges.items():
                 for partition, (begin, end) in planned.items():
-                    anew = partition not in self.stands.get(name, {}) or (name, partition) in jumps
+                    from_committed = partition not in self.stands.get(name, {}) or (name, partition) in jumps
                     self._read((name, partition), offer.topics[name].source)
                     if end > begin:
-                        self.process.world.watchman.begins(self.process, (name, partition), begin, anew)
+                        self.process.world.watchman.begins(
+                            self.process, (name, partition), begin, from_committed
+                        )
         self.stands = ranges
 
     def _start(

@@ -262,10 +262,10 @@ class Watchman:
 
     # -- offsets ----------------------------------------------------------------------------------------------
 
-    def begins(self, process: Process, key: TopicPartition, offset: int, anew: bool) -> None:
-        """A batch begins with a partition at `offset`; `anew`: from what was committed."""
+    def begins(self, process: Process, key: TopicPartition, offset: int, from_committed: bool) -> None:
+        """A batch begins with a partition at `offset`; `from_committed`: that is what was committed."""
         record = process.read[key]
-        if anew:
+        if from_committed:
             self.uncommitted_since.pop((process.incarnation, record), None)
         since = self.uncommitted_since.get((process.incarnation, record), self.world.now)
         if self.world.now - since > UNCOMMITTED:
@@ -274,7 +274,7 @@ class Watchman:
             self._goes_on_behind_a_gap(process, key, offset)
         if self._estranged_now(process, key):
             return
-        if anew and self.claimed.get(key, (None, False))[0] is not process:
+        if from_committed and self.claimed.get(key, (None, False))[0] is not process:
             self.fail(f"{process.incarnation} begins {key}, which it has not claimed")
         if not self.world.kafka.exists(record):
             return  # another topic has the name, and the process has not heard so yet
