@@ -30,7 +30,7 @@ from devstack.connector import connector_jar
 from devstack.jars import jars
 from muster.consumer.agent import Agent
 from muster.consumer.connector import FORMAT
-from muster.consumer.query import scratch_settings
+from muster.consumer.query import scratch_settings, scratch_uri
 from muster.settings.connections import KafkaSettings
 from tests.support.connected_query import Holder
 
@@ -232,7 +232,7 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
     query = (
         source.load()
         .writeStream.foreachBatch(process)
-        .option("checkpointLocation", str(folder / "checkpoint"))
+        .option("checkpointLocation", (scratch_uri if agent else str)(folder / "checkpoint"))
         .trigger(processingTime=f"{order.trigger} milliseconds")
         .start()
     )

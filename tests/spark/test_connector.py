@@ -25,6 +25,7 @@ from devstack.place import HERE
 from devstack.secured import CertifiedKafka, SecureKafka
 from muster.consumer.connector import FORMAT
 from muster.consumer.metrics import ConsumerMetrics
+from muster.consumer.query import scratch_uri
 from muster.core.parking import Answer
 from muster.core.positions import Why
 from muster.edges.kafka import GroupOffsets, KafkaError, TopicLister
@@ -147,6 +148,23 @@ def test_consumer_without_partitions_warms_up_with_a_record_that_counts_for_noth
     assert query.offsets(topic, 1) == list(range(100))
     assert not query.offsets(topic, 0)
     assert GroupOffsets(kafka, group).committed([(topic, 0)]) == {(topic, 0): None}
+
+
+def test_checkpoint_is_of_files_whose_rights_no_process_is_started_for(
+    spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 1)
+    produce(kafka, topic, {0: numbered("0:", 5)})
+    holder.hold(topic, [0])
+    with reading(spark, holder, tmp_path / "a folder") as query:
+        eventually(query.has(5), 60)
+        file = tmp_path / "a folder" / "offsets" / "0"
+        before = eventually(file.stat, 10).st_mode
+        jvm = spark.sparkContext._jvm
+        path = jvm.org.apache.hadoop.fs.Path(scratch_uri(file))
+        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        files.setPermission(path, jvm.org.apache.hadoop.fs.permission.FsPermission("777"))
+    assert file.stat().st_mode == before
 
 
 def test_batches_hold_what_was_planned_and_no_more_than_they_may(

@@ -9,5 +9,7 @@ from pathlib import Path
 
 FORMAT = "muster-kafka"
 """Its name in Spark."""
+SCRATCH, SCRATCH_CLASS = "muster-scratch", "muster.connector.ScratchFileSystem"
+"""The scheme and the class of its file system for checkpoints."""
 JAR = Path(__file__).with_name("muster-connector.jar")
 """What `spark-submit` has to get with `--jars`."""

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.consumer.agent import Agent
-from muster.consumer.connector import FORMAT
+from muster.consumer.connector import FORMAT, SCRATCH, SCRATCH_CLASS
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
 from muster.core.model import TopicPartition
@@ -125,7 +125,7 @@ class QuerySupervisor:
             .option("token", token)
             .load()
             .writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", (scratch / "checkpoint").as_uri())
+            .option("checkpointLocation", scratch_uri(scratch / "checkpoint"))
             .trigger(processingTime=f"{max(1, round(self._interval * 1000))} milliseconds")
             .queryName(self._name)
             .start()
@@ -189,11 +189,9 @@ class QuerySupervisor:
 
 
 def scratch_settings(spark_version: str) -> dict[str, str]:
-    """Return the settings of a session whose checkpoints are not read after a crash.
+    """Return the settings of a session whose checkpoints are at a `scratch_uri`.
 
-    They write no checksum of their own beside each file, and put files in their places by a plain rename. On a local
-    disk Spark's default way starts processes for that (`readlink`), besides those for a file's rights (`chmod`): a
-    good part of what a batch costs besides its records.
+    Their files have no checksum, and get to their places by a plain rename, which needs no process either.
     """
     streaming = "org.apache.spark.sql.execution.streaming"
     major, minor = map(int, spark_version.split(".")[:2])
@@ -201,7 +199,13 @@ def scratch_settings(spark_version: str) -> dict[str, str]:
     return {
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager",
+        f"fs.{SCRATCH}.impl": SCRATCH_CLASS,
     }
+
+
+def scratch_uri(folder: Path) -> str:
+    """Return the address in Spark of a local folder for what is not read after a crash."""
+    return f"{SCRATCH}://{folder}"
 
 
 def cause(error: BaseException) -> str:
