@@ -56,8 +56,8 @@ FULL = 0.95
 class Order:
     """One reading of a topic of `records` records. `most` is the largest batch, in records; `trigger` is in ms.
 
-    `options` are further options of Spark's source. With `until` (seconds after the first batch) it follows the topic
-    for so long instead, and the records' values are the nanoseconds at which they were produced.
+    `options` are further options of the source, by Spark's names. With `until` (seconds after the first batch) it
+    follows the topic for so long instead, and the records' values are the nanoseconds at which they were produced.
     """
 
     servers: str
@@ -202,11 +202,12 @@ def _source(
         )
         return
     kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
-    with Holder(kafka, f"bench-{uuid.uuid4().hex[:8]}", order.most, fencing=True) as holder:
+    group = f"bench-{uuid.uuid4().hex[:8]}"
+    with Holder(kafka, group, order.most, source_options=order.options, fencing=True) as holder:
         holder.hold(order.topic, range(order.partitions))
         token = holder.agent.query_started()
         yield (
-            spark.readStream.format(FORMAT).options(agent=holder.url, token=token, **order.options),
+            spark.readStream.format(FORMAT).options(agent=holder.url, token=token),
             holder.agent,
         )
         holder.agent.query_ended(False)

@@ -300,7 +300,7 @@ class _Topic:
 
     def order(self, source: str, sink: str) -> Order:
         options = {**TUNING, **self.fetch.options()} if source == TUNED else {}
-        if source == TUNED and self.given.partitions < self.plan.cores:
+        if source != SHIPPED and self.given.partitions < self.plan.cores:
             options["minPartitions"] = str(self.plan.cores)
         return Order(
             self.kafka.bootstrap_servers,

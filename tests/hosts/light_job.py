@@ -123,7 +123,7 @@ def read(batch: NextBatch, gone: list[GoneRange]) -> list[dict[str, Any]]:
         for servers, topics in task.items():
             ranges = {(topic, int(p)): held for topic, of in topics.items() for p, held in of.items()}
             with closing(Consumer({**READING, "bootstrap.servers": servers})) as consumer:
-                for tp, (start, end) in ranges.items():
+                for tp, (start, end, _) in ranges.items():
                     records, at = _range(consumer, tp, start, end)
                     found += records
                     if at < end:

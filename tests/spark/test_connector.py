@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import pkcs12
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 
 from devstack.brokers import Brokers
 from devstack.certificates import Authority
@@ -303,6 +304,59 @@ def test_handler_may_read_its_batch_several_times_in_part_and_at_once(
     for one, two, some, both, rows in counts:
         assert (one, two, some, both) == (rows, rows, 3, 2 * rows)
     assert sorted(query.offsets(topic, 1)) == list(range(5000))
+
+
+def test_several_tasks_read_one_partition_where_that_is_asked_for(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 1)
+    produce(kafka, topic, {0: numbered("0:", 5000)})
+    tasks: list[list[list[int]]] = []
+
+    def collect(frame: DataFrame) -> list[Row]:
+        rows = frame.withColumn("task", F.spark_partition_id()).collect()
+        tasks.append(
+            [[row.offset for row in rows if row.task == task] for task in sorted({row.task for row in rows})]
+        )
+        return rows
+
+    with Holder(kafka, group, most=1000, source_options={"minPartitions": "2"}) as holder:
+        holder.hold(topic, [0])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(query.has(5000), 60)
+            produce(kafka, topic, {0: numbered("more:", 50)})
+            eventually(query.has(5050), 60)
+            delete_before(kafka, topic, 0, 5050)
+            produce(kafka, topic, {0: numbered("again:", 700)})
+            eventually(query.has(5750), 60)
+            eventually(lambda: holder.agent.view().held[topic, 0].committed == 5750, 60)
+    assert sorted(query.offsets(topic)) == list(range(5750)), "each once"
+    read = [task for batch in tasks for task in batch]
+    assert all(task == list(range(task[0], task[0] + len(task))) for task in read), "in order within a task"
+    assert tasks[:5] == [
+        [list(range(n, n + 500)), list(range(n + 500, n + 1000))] for n in range(0, 5000, 1000)
+    ]
+    few = [batch for batch in tasks if 5000 <= batch[0][0] < 5050]
+    assert few and all(len(batch) == 1 for batch in few), "few records are not worth two tasks"
+
+
+def test_records_that_several_tasks_of_a_partition_miss_are_each_counted_once(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 1)
+    produce(kafka, topic, {0: numbered("0:", 1000)})
+
+    def collect(frame: DataFrame) -> list[Row]:
+        delete_before(kafka, topic, 0, 700)
+        return frame.collect()
+
+    with Holder(kafka, group, source_options={"minPartitions": "2"}) as holder:
+        holder.hold(topic, [0])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(query.has(300), 60)
+            eventually(lambda: holder.agent.view().counters.lost, 60)
+        assert holder.agent.view().counters.lost == {(topic, 0): {Why.RETENTION: 700}}
+    assert query.offsets(topic) == list(range(700, 1000))
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import json
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -80,38 +83,81 @@ def test_a_batch_is_planned_only_for_records_or_another_set() -> None:
     assert offsets.moves(before, {(T, 0): (5, 5)})
     assert offsets.moves(before, {})
     assert offsets.moves({}, {(T, 0): (5, 5)})
-    assert offsets.moves(before, {(T, 0): (0, 0), (T, 1): (7, 7)}), "a partition that begins anew"
+    assert offsets.moves(before, {(T, 0): (0, 0), (T, 1): (7, 7)}), "a partition that begins again"
     assert not offsets.moves({}, {})
 
 
-@given(ranges, st.integers(1, 12), st.dictionaries(partitions, st.integers(0, 15)))
-def test_slots_are_of_each_partition_and_even(
-    held: dict[tuple[str, int], tuple[int, int]], number: int, before: dict[tuple[str, int], int]
+parts = st.tuples(partitions, st.integers(0, 3))
+
+
+@given(ranges, st.integers(1, 12))
+def test_parts_are_the_ranges_and_as_many_as_are_wanted_where_records_suffice(
+    held: dict[tuple[str, int], tuple[int, int]], number: int
 ) -> None:
-    placed = offsets.slots(held, number, before)
-    assert placed.keys() == held.keys()
+    divided = offsets.parts(held, number)
+    for tp, (start, end) in held.items():
+        of_range = sorted((part, bounds) for (of, part), bounds in divided.items() if of == tp)
+        assert [part for part, _ in of_range] == list(range(len(of_range)))
+        assert (of_range[0][1][0], of_range[-1][1][1]) == (start, end)
+        assert all(before[1][1] == after[1][0] for before, after in itertools.pairwise(of_range))
+        sizes = [to - begin for _, (begin, to) in of_range]
+        assert max(sizes) - min(sizes) <= 1
+        assert len(sizes) == 1 or min(sizes) >= 100
+    assert len(held) <= len(divided) <= max(len(held), number)
+    if len(divided) < number:
+        assert all((to - begin) // 100 < 2 for begin, to in divided.values())
+
+
+def test_parts_are_of_the_largest_ranges() -> None:
+    held = {(T, 0): (0, 9000), (T, 1): (50, 3050), (T, 2): (7, 7)}
+    assert offsets.parts(held, 3) == {((T, p), 0): bounds for (_, p), bounds in held.items()}
+    assert offsets.parts(held, 5) == {
+        ((T, 0), 0): (0, 3000),
+        ((T, 0), 1): (3000, 6000),
+        ((T, 0), 2): (6000, 9000),
+        ((T, 1), 0): (50, 3050),
+        ((T, 2), 0): (7, 7),
+    }
+
+
+@given(ranges, st.integers(1, 12), st.dictionaries(parts, st.integers(0, 15)))
+def test_slots_are_of_each_part_and_even(
+    held: dict[tuple[str, int], tuple[int, int]],
+    number: int,
+    before: dict[tuple[tuple[str, int], int], int],
+) -> None:
+    divided = offsets.parts(held, number)
+    placed = offsets.slots(divided, number, before)
+    assert placed.keys() == divided.keys()
     assert all(0 <= slot < number for slot in placed.values())
-    sizes = [offsets.count(held[tp] for tp in placed if placed[tp] == slot) for slot in range(number)]
-    largest = max((end - start for start, end in held.values()), default=0)
+    held_twice = collections.Counter((tp, slot) for (tp, _), slot in placed.items())
+    assert not held_twice or max(held_twice.values()) == 1
+    sizes = [offsets.count(divided[of] for of in placed if placed[of] == slot) for slot in range(number)]
+    largest = max((end - start for start, end in divided.values()), default=0)
     assert max(sizes) <= 1.25 * (sum(sizes) / number + largest) + 100 * number
 
 
+def whole(ranges: Mapping[int, tuple[int, int]]) -> dict[tuple[tuple[str, int], int], tuple[int, int]]:
+    """Ranges of undivided partitions of a topic."""
+    return {((T, p), 0): bounds for p, bounds in ranges.items()}
+
+
 def test_slots_keep_their_partitions_until_they_are_uneven() -> None:
-    even = {("t", p): (0, 1000) for p in range(6)}
+    even = whole(dict.fromkeys(range(6), (0, 1000)))
     first = offsets.slots(even, 3, {})
     assert sorted(first.values()) == [0, 0, 1, 1, 2, 2]
     assert offsets.slots(even, 3, first) == first
-    less = {tp: bounds for tp, bounds in even.items() if tp != ("t", 0)}
-    assert offsets.slots(less, 3, first) == {tp: slot for tp, slot in first.items() if tp in less}
+    less = {of: bounds for of, bounds in even.items() if of != ((T, 0), 0)}
+    assert offsets.slots(less, 3, first) == {of: slot for of, slot in first.items() if of in less}
     fewer = offsets.slots(even, 2, first)
     assert sorted(fewer.values()) == [0, 0, 0, 1, 1, 1]
 
 
 def test_slots_move_partitions_where_records_are_uneven() -> None:
-    before = {("t", p): p % 2 for p in range(4)}
+    before = {((T, p), 0): p % 2 for p in range(4)}
     # Both with many records are in slot 0.
-    ranges = {("t", 0): (0, 900), ("t", 1): (0, 10), ("t", 2): (0, 900), ("t", 3): (5, 5)}
+    ranges = whole({0: (0, 900), 1: (0, 10), 2: (0, 900), 3: (5, 5)})
     after = offsets.slots(ranges, 2, before)
-    assert after["t", 0] != after["t", 2]
-    few = {tp: (0, (end - start) // 100) for tp, (start, end) in ranges.items()}
+    assert after[(T, 0), 0] != after[(T, 2), 0]
+    few = {of: (0, (end - start) // 100) for of, (start, end) in ranges.items()}
     assert offsets.slots(few, 2, before) == before

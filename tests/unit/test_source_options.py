@@ -11,7 +11,7 @@ import pytest
 from muster.core.seeking import Destination, To
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import load_clusters
-from muster.settings.source_options import fail_on_data_loss, reader_settings
+from muster.settings.source_options import fail_on_data_loss, min_partitions, reader_settings
 
 OPTIONS = {
     *("assign", "subscribe", "subscribePattern"),
@@ -55,7 +55,8 @@ def test_settings_of_kafkas_client_and_the_limit_of_a_batch_are_taken(tmp_path: 
         ("startingOffsetsByTimestamp", "'startingTimestamp'"),
         ("kafka.auto.offset.reset", "'startingOffsets'"),
         ("failOnDataLoss", "expected is true or false"),
-        ("minPartitions", "'spark_conf'"),
+        ("minPartitions", "expected is a whole number from 1"),
+        ("maxRecordsPerPartition", "'minPartitions'"),
         ("subscribe", "'topics'"),
         ("groupIdPrefix", "'group_id'"),
         ("maxTriggerDelay", "'trigger_interval'"),
@@ -73,6 +74,15 @@ def test_option_that_cannot_stand_there_is_named_with_what_to_do(
     assert isinstance(found, str)
     assert f"key 'consumers.source_options': '{name}': " in found
     assert step in found
+
+
+def test_several_tasks_read_a_partition_only_where_the_options_say_so(tmp_path: Path) -> None:
+    assert min_partitions({}) == 1
+    found = read(tmp_path, source_options={"MINPARTITIONS": 4})
+    assert isinstance(found, ClusterSettings)
+    assert min_partitions(found.consumers.source_options) == 4
+    for wrong in ("0", "-2", "2.5", "", "٣"):
+        assert "'minPartitions'" in str(read(tmp_path, source_options={"minPartitions": wrong})), wrong
 
 
 def test_fail_on_data_loss_is_false_unless_the_options_say_otherwise(tmp_path: Path) -> None:

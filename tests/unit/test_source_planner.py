@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -177,7 +178,12 @@ def planner(agent: SimulatedAgent, logs: dict[str, Log], clock: Clock) -> Iterat
 
 
 def planner_of(
-    agent: SimulatedAgent, logs: dict[str, Log], clock: Clock, most: int = 10**9, **bounds: Any
+    agent: SimulatedAgent,
+    logs: dict[str, Log],
+    clock: Clock,
+    most: int = 10**9,
+    min_tasks: int = 1,
+    **bounds: Any,
 ) -> Planner:
     kafka = KafkaSettings(config={"bootstrap.servers": "elsewhere:1", "ssl.key.password": "p"})
     return Planner(
@@ -185,6 +191,7 @@ def planner_of(
         "token",
         kafka,
         Bounds(most, **bounds),
+        min_tasks=min_tasks,
         open_offsets=lambda settings, group: SimulatedOffsets(logs[settings.bootstrap_servers], group),
         clock=clock,
     )
@@ -224,7 +231,7 @@ def test_first_batch_reads_a_record_of_each_kafka_while_nothing_may_be_taken_up(
         topic: TopicOffer(Source(servers, "g"), frozenset({0}), 4) for topic, servers in near.items()
     }
     batch = planner.next({}, 2)
-    assert batch.tasks == [{SERVERS: {T: {"0": (99, 100)}}}] * 2
+    assert batch.tasks == [{SERVERS: {T: {"0": (99, 100, 100)}}}] * 2
     assert batch.kafka.keys() == {SERVERS}
     assert not batch.offset
     assert not agent.plans[-1].plans_batch, "for the agent it is a planning with nothing to do"
@@ -245,7 +252,7 @@ def test_warm_up_reads_nothing_where_something_may_be_taken_up(
     agent.near = {T: TopicOffer(Source(SERVERS, "g"), frozenset({1}), 4)}
     agent.hold(T, [0])
     logs[SERVERS].bounds[T, 0] = (0, 0)
-    assert planner.next({}, 1).tasks == [{SERVERS: {T: {"0": (0, 0)}}}]
+    assert planner.next({}, 1).tasks == [{SERVERS: {T: {"0": (0, 0, 0)}}}]
 
 
 def test_batch_that_failed_is_planned_again_from_its_begin_with_an_empty_one_between(
@@ -323,6 +330,33 @@ def test_batch_holds_at_most_what_the_settings_allow(
     few.close()
 
 
+def test_several_tasks_read_a_partition_where_that_is_asked_for_and_read_ahead_what_will_be_theirs(
+    agent: SimulatedAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    agent.hold(T, [0])
+    logs[SERVERS].bounds[T, 0] = (0, 2000)
+    with closing(planner_of(agent, logs, clock, most=1000, min_tasks=4)) as planner:
+        first = planner.next({}, 2)
+        assert first.offset == {T: {"0": (0, 1000)}}
+        assert first.tasks == [
+            {SERVERS: {T: {"0": (0, 500, 1000)}}},
+            {SERVERS: {T: {"0": (500, 1000, 1500)}}},
+        ]
+        logs[SERVERS].bounds[T, 0] = (0, 1600)
+        second = planner.next(first.offset, 2)
+        assert second.tasks == [
+            {SERVERS: {T: {"0": (1000, 1300, 1600)}}},
+            {SERVERS: {T: {"0": (1300, 1600, 1600)}}},
+        ], "nothing is read ahead behind the end"
+        logs[SERVERS].bounds[T, 0] = (0, 1650)
+        assert planner.next(second.offset, 2).tasks == [{SERVERS: {T: {"0": (1600, 1650, 1650)}}}], "too few"
+        agent.hold(T, [0, 1])
+        logs[SERVERS].bounds |= {(T, 0): (0, 3000), (T, 1): (0, 3000)}
+        third = planner.next({T: {"0": (1600, 1650)}}, 2)
+        assert len(third.tasks) == 2
+        assert all(len(task[SERVERS][T]) == 1 for task in third.tasks), "a partition each"
+
+
 def test_topic_with_a_rate_gives_its_share_and_holds_up_no_other(
     agent: SimulatedAgent, logs: dict[str, Log], clock: Clock
 ) -> None:
@@ -351,7 +385,9 @@ def test_plan_of_several_kafkas_has_the_settings_of_each_and_shows_no_secret(
     agent.hold(T, [0])
     agent.hold("other", [0], "kafka-2:9092")
     batch = planner.next({}, 1)
-    assert batch.tasks == [{"kafka-2:9092": {"other": {"0": (0, 10)}}, SERVERS: {T: {"0": (0, 100)}}}]
+    assert batch.tasks == [
+        {"kafka-2:9092": {"other": {"0": (0, 10, 10)}}, SERVERS: {T: {"0": (0, 100, 100)}}}
+    ]
     assert {name: settings["bootstrap.servers"] for name, settings in batch.kafka.items()} == {
         SERVERS: SERVERS,
         "kafka-2:9092": "kafka-2:9092",

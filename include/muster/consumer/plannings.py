@@ -12,7 +12,7 @@ from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import NextBatch, NextQuestion
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
-from muster.settings.source_options import reader_settings
+from muster.settings.source_options import min_partitions, reader_settings
 
 
 class Plannings:
@@ -36,6 +36,7 @@ class Plannings:
         self._bounds = bounds
         self._idle_wait = idle_wait
         self._reader = reader_settings(source_options or {})
+        self._min_tasks = min_partitions(source_options or {})
         self._open_offsets = open_offsets
         self._lock = threading.Lock()
         self._token = ""
@@ -50,7 +51,7 @@ class Plannings:
         with self._lock:
             planner = self._planner_of(token)
             planner.has_read(question.read)
-            for gone in question.gone:
+            for gone in sorted(question.gone, key=lambda gone: gone.begin):
                 planner.missed(gone)
             return planner.next(question.finished, question.parallelism)
 
@@ -71,6 +72,7 @@ class Plannings:
                 self._bounds,
                 self._idle_wait,
                 self._reader,
+                self._min_tasks,
                 self._open_offsets,
             )
         return self._planner

@@ -2,7 +2,7 @@
 
 `kafka.` and a setting of Kafka's Java consumer goes to the reader. `maxOffsetsPerTrigger` is `max_records_per_batch`.
 `startingOffsets` and `startingTimestamp` are for topics that are new to the group; the coordinator goes by them.
-`failOnDataLoss` parks partitions of which records are lost.
+`failOnDataLoss` parks partitions of which records are lost. With `minPartitions` several tasks read one partition.
 Spark does not distinguish between upper and lower case in names, and neither does this.
 """
 
@@ -17,6 +17,7 @@ from muster.core.wire import LAST_MOMENT, check_topic, parse_partition
 KAFKA = "kafka."
 LIMIT = "maxOffsetsPerTrigger"
 FAIL_ON_DATA_LOSS = "failOnDataLoss"
+MIN_PARTITIONS = "minPartitions"
 
 _TOPICS = "remove it: the cluster's 'topics' say what is read"
 STARTING_OFFSETS, STARTING_TIMESTAMP = "startingOffsets", "startingTimestamp"
@@ -25,9 +26,6 @@ _OFFSETS_BY_PARTITION = {-2: Destination(To.EARLIEST), -1: Destination(To.LATEST
 
 _START = f"set '{STARTING_OFFSETS}' (earliest, latest, or offsets as JSON) or '{STARTING_TIMESTAMP}' instead"
 _END = "remove it: a consumer's query has no end"
-_TASKS = (
-    "remove it: a partition is read by one task; Spark's cores, in 'spark_conf', say how many run at a time"
-)
 _PACE = "set 'trigger_interval' instead"
 _RETRIES = "set 'operation_timeout' in the extra of the Airflow connection to Kafka instead"
 _INSTEAD = {
@@ -39,8 +37,7 @@ _INSTEAD = {
     "endingoffsets": _END,
     "endingoffsetsbytimestamp": _END,
     "endingtimestamp": _END,
-    "minpartitions": _TASKS,
-    "maxrecordsperpartition": _TASKS,
+    "maxrecordsperpartition": f"set '{MIN_PARTITIONS}' instead",
     "minoffsetspertrigger": _PACE,
     "maxtriggerdelay": _PACE,
     "fetchoffset.numretries": _RETRIES,
@@ -76,6 +73,7 @@ def check_source_options(options: Mapping[str, str]) -> None:
             raise ValueError(f"{name[:100]!r}: {step}")
     starting_offsets(options)
     fail_on_data_loss(options)
+    min_partitions(options)
 
 
 def fail_on_data_loss(options: Mapping[str, str]) -> bool:
@@ -86,6 +84,16 @@ def fail_on_data_loss(options: Mapping[str, str]) -> bool:
     if value not in {"true", "false"}:
         raise ValueError(f"'{FAIL_ON_DATA_LOSS}': {value[:100]!r}; expected is true or false")
     return value == "true"
+
+
+def min_partitions(options: Mapping[str, str]) -> int:
+    """Return how many tasks of a batch there are at least, as far as there are cores for them; 1 without the option.
+    Raises ValueError for anything but a whole number from 1."""
+    given = {name.lower(): value.strip() for name, value in options.items()}
+    value = given.get(MIN_PARTITIONS.lower(), "1")
+    if not (value.isascii() and value.isdigit() and int(value) >= 1):
+        raise ValueError(f"'{MIN_PARTITIONS}': {value[:100]!r}; expected is a whole number from 1")
+    return int(value)
 
 
 def starting_offsets(options: Mapping[str, str]) -> StartingOffsets:
@@ -149,13 +157,13 @@ def reader_settings(options: Mapping[str, str]) -> dict[str, str]:
 def _step(name: str) -> str:
     """Say what to do about an option; '' if it may stand there."""
     lower = name.lower()
-    if lower in {STARTING_OFFSETS.lower(), STARTING_TIMESTAMP.lower(), FAIL_ON_DATA_LOSS.lower()}:
+    if lower in map(str.lower, (STARTING_OFFSETS, STARTING_TIMESTAMP, FAIL_ON_DATA_LOSS, MIN_PARTITIONS)):
         return ""
     if not lower.startswith(KAFKA):
         return _INSTEAD.get(lower) or (
             f"Spark's Kafka source has no such option; allowed are '{KAFKA}' with a setting of Kafka's Java "
-            f"consumer, such as '{KAFKA}max.poll.records', '{LIMIT}', '{FAIL_ON_DATA_LOSS}', '{STARTING_OFFSETS}' "
-            f"and '{STARTING_TIMESTAMP}'"
+            f"consumer, such as '{KAFKA}max.poll.records', '{LIMIT}', '{MIN_PARTITIONS}', '{FAIL_ON_DATA_LOSS}', "
+            f"'{STARTING_OFFSETS}' and '{STARTING_TIMESTAMP}'"
         )
     setting = lower[len(KAFKA) :]
     return _CONNECTION if setting.startswith(_OF_THE_CONNECTION) else _NOT_FOR_THE_READER.get(setting, "")

@@ -13,6 +13,8 @@ from muster.consumer.source.protocol import OffsetsJson
 from muster.core.model import OffsetRange, TopicPartition
 
 Ranges = Mapping[TopicPartition, OffsetRange]
+Part = tuple[TopicPartition, int]
+"""A partition, and which part of its range: 0 for the first, or for all of it."""
 
 _RECORDS_A_TASK = 100
 """With fewer records a task than this, it does not matter who reads them."""
@@ -97,40 +99,60 @@ def moves(before: Ranges, after: Ranges) -> bool:
     )
 
 
-def slots(ranges: Ranges, number: int, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Choose which of `number` tasks reads each partition: that which read it `before`, as far as it is about even.
+def parts(ranges: Ranges, number: int) -> dict[Part, OffsetRange]:
+    """Divide ranges until there are `number` parts, each about as large as the others; fewer where records are few.
 
-    All have about as many partitions, and about as many records as can be: if not, the partitions with records are
-    distributed again, largest first. Few records are left where they are.
+    As many as there are partitions, or more, stay whole.
     """
-    placed = {tp: before[tp] for tp in sorted(ranges) if before.get(tp, number) < number}
+    sizes = {tp: end - start for tp, (start, end) in ranges.items()}
+    into = dict.fromkeys(ranges, 1)
+    while sum(into.values()) < number:
+        divisible = [tp for tp in ranges if sizes[tp] >= _RECORDS_A_TASK * (into[tp] + 1)]
+        if not divisible:
+            break
+        into[max(divisible, key=lambda tp: (sizes[tp] / into[tp], tp))] += 1
+    return {
+        (tp, part): (
+            start + sizes[tp] * part // into[tp],
+            start + sizes[tp] * (part + 1) // into[tp],
+        )
+        for tp, (start, _) in ranges.items()
+        for part in range(into[tp])
+    }
+
+
+def slots(ranges: Mapping[Part, OffsetRange], number: int, before: Mapping[Part, int]) -> dict[Part, int]:
+    """Choose which of `number` tasks reads each part: that which read it `before`, as far as it is about even.
+
+    All have about as many, and about as many records as can be: if not, those with records are distributed again,
+    largest first. Few records are left where they are. Where there are no more parts than tasks, each has its own.
+    """
+    placed = {of: before[of] for of in sorted(ranges) if before.get(of, number) < number}
     counts = [0] * number
     for slot in placed.values():
         counts[slot] += 1
-    for tp in sorted(ranges.keys() - placed.keys()):
-        placed[tp] = counts.index(min(counts))
-        counts[placed[tp]] += 1
+    for of in sorted(ranges.keys() - placed.keys()):
+        placed[of] = counts.index(min(counts))
+        counts[placed[of]] += 1
     while max(counts) - min(counts) > 1:
         fullest, emptiest = counts.index(max(counts)), counts.index(min(counts))
-        placed[max(tp for tp, slot in placed.items() if slot == fullest)] = emptiest
+        placed[max(of for of, slot in placed.items() if slot == fullest)] = emptiest
         counts[fullest] -= 1
         counts[emptiest] += 1
     sizes = [0] * number
-    for tp, (start, end) in ranges.items():
-        sizes[placed[tp]] += end - start
-    filled = sorted((tp, bounds) for tp, bounds in ranges.items() if bounds[1] > bounds[0])
+    for of, (start, end) in ranges.items():
+        sizes[placed[of]] += end - start
+    filled = sorted((of, bounds) for of, bounds in ranges.items() if bounds[1] > bounds[0])
     if sum(sizes) < number * _RECORDS_A_TASK:
         return placed
     best = _by_size(filled, min(number, len(filled)))
     if max(sizes) > _UNEVEN * max(map(_size, best)):
-        placed |= {tp: slot for slot, group in enumerate(best) for tp, _ in group}
+        placed |= {of: slot for slot, group in enumerate(best) for of, _ in group}
     return placed
 
 
-def _by_size(
-    filled: Iterable[tuple[TopicPartition, OffsetRange]], number: int
-) -> list[list[tuple[TopicPartition, OffsetRange]]]:
-    groups: list[list[tuple[TopicPartition, OffsetRange]]] = [[] for _ in range(number)]
+def _by_size(filled: Iterable[tuple[Part, OffsetRange]], number: int) -> list[list[tuple[Part, OffsetRange]]]:
+    groups: list[list[tuple[Part, OffsetRange]]] = [[] for _ in range(number)]
     sizes = [0] * number
     for item in sorted(filled, key=lambda item: (item[1][0] - item[1][1], item[0])):
         least = sizes.index(min(sizes))
@@ -139,7 +161,7 @@ def _by_size(
     return [sorted(group) for group in groups]
 
 
-def _size(group: Iterable[tuple[TopicPartition, OffsetRange]]) -> int:
+def _size(group: Iterable[tuple[Part, OffsetRange]]) -> int:
     return count(bounds for _, bounds in group)
 
 

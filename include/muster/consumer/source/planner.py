@@ -24,8 +24,8 @@ from muster.consumer.source import offsets
 from muster.consumer.source.batch_size import BatchSize, Bounds
 from muster.consumer.source.cluster_offsets import ClusterOffsets, OffsetsReply, OpenOffsets, Question
 from muster.consumer.source.java_client import java_properties
-from muster.consumer.source.offsets import Ranges
-from muster.consumer.source.protocol import GoneRange, NextBatch, OffsetsJson
+from muster.consumer.source.offsets import Part, Ranges
+from muster.consumer.source.protocol import GoneRange, NextBatch, OffsetsJson, TaskRangesJson
 from muster.consumer.source.rates import Rates
 from muster.core import positions
 from muster.core.model import OffsetRange, Seek, TopicPartition
@@ -61,8 +61,9 @@ class Planner:
 
     `kafka` supplies security and tuning; where a topic's records are, its assignment says. A planning with nothing to
     read waits up to `idle_wait` for something. `reader` are settings of Kafka's Java consumer, for the connector
-    alone, which win over those of `kafka`. `clock` is monotonic; `open_offsets` opens a group's offsets in a Kafka
-    cluster.
+    alone, which win over those of `kafka`. Where there are fewer partitions than `min_tasks`, and than tasks that run
+    at a time, several tasks read parts of one. `clock` is monotonic; `open_offsets` opens a group's offsets in a
+    Kafka cluster.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Planner:
         bounds: Bounds,
         idle_wait: float = 0.0,
         reader: Mapping[str, str] | None = None,
+        min_tasks: int = 1,
         open_offsets: OpenOffsets = GroupOffsets,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -81,6 +83,7 @@ class Planner:
         self._kafka = kafka
         self._idle_wait = idle_wait
         self._reader = dict(reader or {})
+        self._min_tasks = min_tasks
         self._open_offsets = open_offsets
         self._clock = clock
         self._clusters: dict[str, ClusterOffsets] = {}
@@ -98,7 +101,7 @@ class Planner:
         self._lost = 0
         # Partitions of which the last plan did not take all there is; retention may overtake them.
         self._behind: frozenset[TopicPartition] = frozenset()
-        self._slots: dict[TopicPartition, int] = {}
+        self._slots: dict[Part, int] = {}
         self._warmed_up = False
         self._size = BatchSize(bounds)
         self._rates = Rates(bounds.rates)
@@ -122,7 +125,7 @@ class Planner:
             ranges = offsets.next_ranges(plan.positions, {}, most)
         moves = bool(offer.again) or offsets.moves(held, ranges)
         if moves:
-            batch = self._batch(ranges, parallelism)
+            batch = self._batch(ranges, plan.ends, parallelism)
         elif not held and not offer.topics and not self._warmed_up:
             batch = self._warm_up(parallelism)
         else:
@@ -194,18 +197,21 @@ class Planner:
             cluster.close()
         self._clusters.clear()
 
-    def _batch(self, ranges: Ranges, parallelism: int) -> NextBatch:
-        self._slots = offsets.slots(ranges, max(1, min(parallelism, len(ranges))), self._slots)
-        tasks: list[dict[str, dict[TopicPartition, OffsetRange]]] = [
+    def _batch(self, ranges: Ranges, ends: Mapping[TopicPartition, int], parallelism: int) -> NextBatch:
+        parts = offsets.parts(ranges, min(self._min_tasks, parallelism))
+        self._slots = offsets.slots(parts, max(1, min(parallelism, len(parts))), self._slots)
+        tasks: list[dict[str, TaskRangesJson]] = [
             {} for _ in range(1 + max(self._slots.values(), default=-1))
         ]
-        for tp, slot in sorted(self._slots.items()):
-            tasks[slot].setdefault(self._sources[tp[0]].bootstrap_servers, {})[tp] = ranges[tp]
+        for (tp, part), slot in sorted(self._slots.items()):
+            (begin, end), (start, to) = ranges[tp], parts[tp, part]
+            # As if the next batch had as many records; the topic's end is the furthest that can be read ahead.
+            then = min(end + start - begin, max(end, ends.get(tp, end)))
+            cluster = tasks[slot].setdefault(self._sources[tp[0]].bootstrap_servers, {})
+            cluster.setdefault(tp[0], {})[str(tp[1])] = (start, to, then)
         return NextBatch(
             offset=offsets.format_offsets(ranges),
-            tasks=[
-                {servers: offsets.format_offsets(held) for servers, held in task.items()} for task in tasks
-            ],
+            tasks=tasks,
             kafka=self._java_properties({servers for task in tasks for servers in task}),
             fail_on_data_loss=self._agent.fail_on_data_loss,
         )
@@ -232,11 +238,12 @@ class Planner:
             tp, servers = (name, number), topic.source.bootstrap_servers
             question = Question({topic.source.group_id: [tp]}, behind=frozenset({tp}))
             asked.append((tp, servers, clusters[servers].ask(question)))
-        found: dict[str, OffsetsJson] = {}
+        found: dict[str, TaskRangesJson] = {}
         for tp, servers, result in asked:
             said = result() or OffsetsReply()
             if said.ends.get(tp, 0) > said.earliest.get(tp, math.inf):
-                found[servers] = offsets.format_offsets({tp: (said.ends[tp] - 1, said.ends[tp])})
+                end = said.ends[tp]
+                found[servers] = {tp[0]: {str(tp[1]): (end - 1, end, end)}}
         tasks = [found] * parallelism if found else []
         return NextBatch(offset={}, tasks=tasks, kafka=self._java_properties(found))
 

@@ -18,6 +18,9 @@ OffsetsJson = dict[str, dict[PartitionText, tuple[int, int]]]
 """`{topic: {"3": [from, to]}}`, as Spark stores it: the records from `from` up to, not including, `to`.
 Partition numbers are text because Spark keeps offsets as JSON."""
 
+TaskRangesJson = dict[str, dict[PartitionText, tuple[int, int, int]]]
+"""`{topic: {"3": [from, to, then]}}`: the same; `then` is where the next range of the same task probably begins."""
+
 Partition = Annotated[int, Field(ge=0)]
 
 
@@ -56,13 +59,14 @@ class NextBatch(_Message):
 
     `offset` is its end, equal to `finished` when there is nothing to do. `tasks` are by slot: what each reads of each
     Kafka cluster (its bootstrap servers); a partition stays in its slot from one batch to the next. A range may be
-    empty: then its partition is only read ahead. `kafka` are the settings of Kafka's Java consumer by bootstrap
-    servers. `metrics` are those of the source in Spark's progress. With `fail_on_data_loss` a task that does not find
+    empty: then its partition is only read ahead. Slots may each have a part of one partition's range, no slot more
+    than one. `kafka` are the settings of Kafka's Java consumer by bootstrap servers. `metrics` are those of the
+    source in Spark's progress. With `fail_on_data_loss` a task that does not find
     planned records because they were deleted fails, rather than go on behind them.
     """
 
     offset: OffsetsJson
-    tasks: list[dict[str, OffsetsJson]] = Field(default_factory=list)
+    tasks: list[dict[str, TaskRangesJson]] = Field(default_factory=list)
     kafka: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
     metrics: dict[str, str] = Field(default_factory=dict)
     fail_on_data_loss: Annotated[bool, Field(alias="failOnDataLoss")] = False

@@ -12,7 +12,9 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.Set;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -37,9 +39,9 @@ import org.slf4j.LoggerFactory;
  * A Kafka consumer that is kept between batches, and the thread that polls it.
  *
  * <p>The thread reads ahead of the ranges that tasks ask for, up to the share of memory that each partition has. A task
- * leases the consumer, says which partitions it holds and which ranges it wants, and takes what was read. A range that
- * begins where the last one ended, the rule, goes on with what is there; one that begins elsewhere, as when a batch is
- * read a second time, is read from Kafka again.
+ * leases the consumer, says which partitions it holds and which ranges it wants, and takes what was read. Behind the end of
+ * a range it goes on where the next one will probably begin. A range that begins there, the rule, goes on with what is
+ * there; one that begins elsewhere, as when a batch is read a second time, is read from Kafka again.
  *
  * <p>A range ends by the consumer's position, not by the last record's offset: its last offsets may hold no record, because
  * of compaction or of a transaction's markers. Records that Kafka does not have hold up no range: they are handed over as a
@@ -77,6 +79,10 @@ final class CachedConsumer implements Runnable {
   private final ReentrantLock lock = new ReentrantLock();
   private final Condition changed = lock.newCondition();
   private final Map<TopicPartition, Held> held = new LinkedHashMap<>();
+
+  /** Columns that are filled again: as long-lived objects they cost the garbage collector nothing. */
+  private final Queue<Chunk.Columns> spare = new ConcurrentLinkedQueue<>();
+
   private Consumer<ByteBuffer, ByteBuffer> client;
   private boolean assignmentChanged;
   private boolean closed;
@@ -99,6 +105,12 @@ final class CachedConsumer implements Runnable {
 
     /** Where the range ends that a task waits for. */
     long wanted;
+
+    /** Where the range ends that a task asked for last. */
+    long end;
+
+    /** Where to read ahead behind {@code end}. */
+    long then;
 
     long bytes;
     boolean seek = true;
@@ -125,7 +137,12 @@ final class CachedConsumer implements Runnable {
     void start(long from) {
       chunks.clear();
       bytes = 0;
-      head = next = from;
+      head = from;
+      readFrom(from);
+    }
+
+    private void readFrom(long offset) {
+      next = offset;
       seek = true;
       outOfRange = false;
       missingSince = 0;
@@ -149,6 +166,24 @@ final class CachedConsumer implements Runnable {
       progress = System.nanoTime();
       triedAnother = false;
       missingSince = 0;
+      leap();
+    }
+
+    /** Once the range is read, go on where the next one will probably begin. */
+    private void leap() {
+      if (next < end || then <= end) {
+        return;
+      }
+      while (!chunks.isEmpty() && chunks.peekLast().to > end) {
+        Chunk chunk = chunks.pollLast();
+        bytes -= chunk.bytes();
+        if (chunk.from < end) {
+          chunks.addLast(chunk.before(end));
+          bytes += chunks.peekLast().bytes();
+        }
+      }
+      readFrom(then);
+      end = then;
     }
 
     /** The next chunk up to {@code end}, null if none is there. */
@@ -168,15 +203,24 @@ final class CachedConsumer implements Runnable {
       return chunk;
     }
 
-    /** Go on at {@code from}: with what is there, if that reaches so far. */
-    void goOn(long from) {
-      if (from < head || from > next) {
-        start(from);
-        return;
+    /** Go on with a range: with what is there, if that has no gap. */
+    void goOn(Range range) {
+      while (!chunks.isEmpty() && chunks.peekFirst().to <= range.from()) {
+        bytes -= chunks.pollFirst().bytes();
       }
-      while (head < from) {
-        poll(from);
+      long reached = range.from();
+      for (var chunk : chunks) {
+        reached = chunk.from <= reached ? chunk.to : -1;
       }
+      if (reached != next) {
+        start(range.from());
+      } else if (!chunks.isEmpty() && chunks.peekFirst().from < range.from()) {
+        poll(range.from());
+      }
+      head = range.from();
+      wanted = end = range.to();
+      then = range.then();
+      leap();
     }
   }
 
@@ -257,10 +301,8 @@ final class CachedConsumer implements Runnable {
           of = new Held(entry.getKey(), range.from());
           held.put(of.tp, of);
           assignmentChanged = true;
-        } else {
-          of.goOn(range.from());
         }
-        of.wanted = range.to();
+        of.goOn(range);
         of.progress = now;
         wake |= of.seek || of.outOfRange;
       }
@@ -307,6 +349,14 @@ final class CachedConsumer implements Runnable {
       }
     } finally {
       lock.unlock();
+    }
+  }
+
+  /** Take back what {@code take} has returned, whose rows are no longer read: its memory is used again. */
+  void giveBack(Chunk chunk) {
+    var used = chunk.used();
+    if (used != null) {
+      spare.add(used);
     }
   }
 
@@ -508,7 +558,8 @@ final class CachedConsumer implements Runnable {
     starts.forEach((tp, from) -> {
       var records = polled.records(tp);
       long last = records.isEmpty() ? from : records.get(records.size() - 1).offset() + 1;
-      chunks.addAll(Chunk.of(tp, UTF8String.fromString(tp.topic()), from, Math.max(last, positions.get(tp)), records));
+      long to = Math.max(last, positions.get(tp));
+      chunks.addAll(Chunk.of(tp, UTF8String.fromString(tp.topic()), from, to, records, this::columns));
     });
     lock.lock();
     try {
@@ -524,6 +575,11 @@ final class CachedConsumer implements Runnable {
     } finally {
       lock.unlock();
     }
+  }
+
+  private Chunk.Columns columns() {
+    var used = spare.poll();
+    return used == null ? new Chunk.Columns() : used;
   }
 
   /** Where the next chunk of each begins, without those that are to be read from elsewhere. */

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Supplier;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
@@ -15,7 +16,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  *
  * <p>A chunk reaches from {@link #from} to {@link #to}, the offset at which the next one begins; its records are the rows
  * {@code low} to {@code high} of the columns. Keys and values are each in one array, copied once out of what Kafka's client
- * has decompressed.
+ * has decompressed. The arrays are used again when the rows have been read.
  */
 final class Chunk {
   /** Bytes of a chunk's keys, values and headers at which the next one begins: a batch of Spark's is one chunk. */
@@ -58,9 +59,17 @@ final class Chunk {
         tp, topic, from, to, 0, 0, Columns.NONE, new Gone(tp.topic(), tp.partition(), from, to, deleted));
   }
 
-  /** The chunks of what was polled of a partition; {@code to} is the consumer's position afterwards. */
+  /**
+   * The chunks of what was polled of a partition; {@code to} is the consumer's position afterwards. {@code columns} gives
+   * new ones, or some that are to be filled again.
+   */
   static List<Chunk> of(
-      TopicPartition tp, UTF8String topic, long from, long to, List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
+      TopicPartition tp,
+      UTF8String topic,
+      long from,
+      long to,
+      List<ConsumerRecord<ByteBuffer, ByteBuffer>> records,
+      Supplier<Columns> columns) {
     var chunks = new ArrayList<Chunk>();
     int first = 0;
     long start = from;
@@ -69,7 +78,7 @@ final class Chunk {
       var record = records.get(i);
       var more = sizes.and(record);
       if (i > first && more.sum() > MOST_BYTES) {
-        chunks.add(filled(tp, topic, start, record.offset(), records.subList(first, i), sizes));
+        chunks.add(filled(tp, topic, start, record.offset(), records.subList(first, i), sizes, columns));
         first = i;
         start = record.offset();
         more = Sizes.NONE.and(record);
@@ -77,7 +86,7 @@ final class Chunk {
       sizes = more;
     }
     if (first < records.size()) {
-      chunks.add(filled(tp, topic, start, to, records.subList(first, records.size()), sizes));
+      chunks.add(filled(tp, topic, start, to, records.subList(first, records.size()), sizes, columns));
     } else if (to > from) {
       chunks.add(empty(tp, topic, from, to));
     }
@@ -90,7 +99,12 @@ final class Chunk {
 
   /** The memory that the rows take, about. */
   long bytes() {
-    return columns.offsets.length == 0 ? 0 : columns.bytes * rows() / columns.offsets.length;
+    return columns.rows == 0 ? 0 : columns.bytes * rows() / columns.rows;
+  }
+
+  /** The columns, to be filled again; null if there are none, or another chunk has rows of them that follow these. */
+  Columns used() {
+    return high > 0 && high == columns.rows ? columns : null;
   }
 
   /** The bytes of the rows' keys, values and headers. */
@@ -129,8 +143,9 @@ final class Chunk {
       long from,
       long to,
       List<ConsumerRecord<ByteBuffer, ByteBuffer>> records,
-      Sizes sizes) {
-    return new Chunk(tp, topic, from, to, 0, records.size(), new Columns(records, sizes), null);
+      Sizes sizes,
+      Supplier<Columns> columns) {
+    return new Chunk(tp, topic, from, to, 0, records.size(), columns.get().fill(records, sizes), null);
   }
 
   /** The bytes of some records. */
@@ -209,45 +224,53 @@ final class Chunk {
     return columns.headerValues.get(header);
   }
 
-  private static final class Columns {
-    static final Columns NONE = new Columns(List.of(), Sizes.NONE);
+  /** The rows of one chunk after the other: arrays that are large enough are filled again. */
+  static final class Columns {
+    private static final Columns NONE = new Columns();
 
-    final Bytes keys;
-    final Bytes values;
-    final long[] offsets;
-    final long[] timestamps;
-    final byte[] timestampTypes;
-    final long bytes;
+    private final Bytes keys = new Bytes();
+    private final Bytes values = new Bytes();
+    private long[] offsets = {};
+    private long[] timestamps = {};
+    private byte[] timestampTypes = {};
+    private int rows;
+    private long bytes;
 
     /** The end of each record's headers; null where no record has any. */
-    int[] headerEnds;
+    private int[] headerEnds;
 
-    final List<UTF8String> headerKeys = new ArrayList<>();
-    final List<byte[]> headerValues = new ArrayList<>();
+    private final List<UTF8String> headerKeys = new ArrayList<>();
+    private final List<byte[]> headerValues = new ArrayList<>();
 
-    Columns(List<ConsumerRecord<ByteBuffer, ByteBuffer>> records, Sizes sizes) {
-      int count = records.size();
-      offsets = new long[count];
-      timestamps = new long[count];
-      timestampTypes = new byte[count];
-      keys = new Bytes(count, sizes.keys());
-      values = new Bytes(count, sizes.values());
-      for (int row = 0; row < count; row++) {
+    private Columns fill(List<ConsumerRecord<ByteBuffer, ByteBuffer>> records, Sizes sizes) {
+      rows = records.size();
+      if (offsets.length < rows) {
+        offsets = new long[rows];
+        timestamps = new long[rows];
+        timestampTypes = new byte[rows];
+      }
+      keys.clear(rows, sizes.keys());
+      values.clear(rows, sizes.values());
+      headerEnds = null;
+      headerKeys.clear();
+      headerValues.clear();
+      for (int row = 0; row < rows; row++) {
         var record = records.get(row);
         keys.set(row, record.key());
         values.set(row, record.value());
         offsets[row] = record.offset();
         timestamps[row] = record.timestamp() * 1000;
         timestampTypes[row] = (byte) record.timestampType().id;
-        addHeaders(row, count, record);
+        addHeaders(row, record);
       }
-      bytes = sizes.sum() + (long) OVERHEAD * count;
+      bytes = sizes.sum() + (long) OVERHEAD * rows;
+      return this;
     }
 
-    private void addHeaders(int row, int count, ConsumerRecord<ByteBuffer, ByteBuffer> record) {
+    private void addHeaders(int row, ConsumerRecord<ByteBuffer, ByteBuffer> record) {
       Header[] headers = record.headers().toArray();
       if (headerEnds == null && headers.length > 0) {
-        headerEnds = new int[count];
+        headerEnds = new int[rows];
       }
       if (headerEnds != null) {
         for (Header header : headers) {
@@ -261,14 +284,19 @@ final class Chunk {
 
   /** A column of bytes, all in one array. */
   private static final class Bytes {
-    private final byte[] data;
+    private byte[] data = {};
 
     /** Where each ends; the complement of it where there is none. */
-    private final int[] ends;
+    private int[] ends = {};
 
-    Bytes(int count, int size) {
-      data = new byte[size];
-      ends = new int[count];
+    void clear(int rows, int size) {
+      if (data.length < size) {
+        // The next chunk is about as large, and may be a little larger.
+        data = new byte[(int) Math.min(Integer.MAX_VALUE - 8L, size + size / 8L)];
+      }
+      if (ends.length < rows) {
+        ends = new int[rows];
+      }
     }
 
     /** Rows are set in their order. */

@@ -16,11 +16,8 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
  * <p>All consumers together read ahead within one bound, of which each partition has an even share.
  */
 final class ConsumerPool {
-  /**
-   * Bytes that are read ahead at most: enough for the time between two batches, and not more, because garbage collections
-   * copy what was read ahead, and the heap grows with it.
-   */
-  private static final long MOST = 64L << 20;
+  /** Bytes that are read ahead at most: enough for the time between two batches, and not more, because the heap grows. */
+  private static final long MOST = 48L << 20;
 
   static final ConsumerPool INSTANCE =
       new ConsumerPool(Math.min(MOST, Runtime.getRuntime().maxMemory() / 8), ConsumerPool::open);

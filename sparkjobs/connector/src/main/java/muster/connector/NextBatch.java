@@ -15,7 +15,7 @@ import org.apache.kafka.common.TopicPartition;
  *
  * @param end what Spark stores; the start itself if there is nothing to do
  * @param tasks by slot: what each reads of each Kafka cluster. A slot keeps its partitions from one batch to the next. A
- *     range may be empty: then its partition is only read ahead
+ *     range may be empty: then its partition is only read ahead. Slots may have ranges of one partition, one each
  * @param kafka the settings of Kafka's consumer by bootstrap servers; they hold secrets
  * @param metrics the source's metrics in Spark's progress
  * @param failOnDataLoss whether a task fails that does not find planned records because they were deleted
@@ -69,8 +69,12 @@ record NextBatch(
     topics.fields().forEachRemaining(topic -> topic.getValue().fields().forEachRemaining(of ->
         ranges.put(
             new TopicPartition(topic.getKey(), Integer.parseInt(of.getKey())),
-            new Range(of.getValue().required(0).asLong(), of.getValue().required(1).asLong()))));
+            new Range(bound(of.getValue(), 0), bound(of.getValue(), 1), bound(of.getValue(), 2)))));
     return ranges;
+  }
+
+  private static long bound(JsonNode range, int number) {
+    return range.required(number).asLong();
   }
 
   private static Map<String, String> texts(JsonNode node) {

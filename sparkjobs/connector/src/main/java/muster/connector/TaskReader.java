@@ -41,6 +41,9 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
 
   @Override
   public boolean next() throws IOException {
+    if (chunk != null) {
+      leased.get(current).giveBack(chunk);
+    }
     while (current < leased.size()) {
       chunk = take(leased.get(current));
       if (chunk == null) {

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -56,7 +57,9 @@ class CachedConsumerTest {
       }
       for (int row = 0; row < chunk.rows(); row++) {
         found.get(chunk.tp).add(chunk.offset(row));
+        assertEquals("v" + chunk.offset(row), new String(chunk.value(row), StandardCharsets.UTF_8));
       }
+      consumer.giveBack(chunk);
     }
     return found;
   }
@@ -95,6 +98,43 @@ class CachedConsumerTest {
     int before = kafka.seeks();
     assertEquals(offsets(31, 60), read(A, 31, 60));
     assertEquals(before, kafka.seeks());
+  }
+
+  @Test
+  void nextRangeIsReadAheadWhereItProbablyBegins() throws Exception {
+    kafka.write(A, 0, 300);
+    consumer.start();
+    assertEquals(offsets(0, 50), read(Map.of(A, new Range(0, 50, 100))).get(A));
+    eventually(() -> kafka.readTo(A) == 300, "what is behind the others' ranges is read ahead");
+    int before = kafka.seeks();
+    assertEquals(offsets(100, 150), read(Map.of(A, new Range(100, 150, 200))).get(A));
+    eventually(() -> kafka.readTo(A) == 300, "and again");
+    assertEquals(offsets(200, 250), read(Map.of(A, new Range(200, 250, 300))).get(A));
+    assertTrue(kafka.seeks() <= before + 2, "once a range");
+  }
+
+  @Test
+  void rangeThatBeginsElsewhereThanWasExpectedIsReadWhole() throws Exception {
+    kafka.write(A, 0, 300);
+    consumer.start();
+    for (var range : List.of(
+        new Range(0, 50, 100), new Range(80, 120, 160), new Range(170, 180, 200), new Range(180, 210, 240),
+        new Range(60, 130, 200), new Range(130, 300))) {
+      assertEquals(offsets(range.from(), range.to()), read(Map.of(A, range)).get(A), range.toString());
+      eventually(() -> kafka.readTo(A) == 300, "the rest is read ahead");
+      assertEquals(offsets(range.from(), range.to()), read(Map.of(A, range)).get(A), "again: " + range);
+      eventually(() -> kafka.readTo(A) == 300, "the rest is read ahead");
+    }
+  }
+
+  @Test
+  void deletedRecordsAreReportedRangeByRangeWithoutWhatOthersRead() throws Exception {
+    kafka.write(A, 0, 300);
+    kafka.bounds(A, 250, 300);
+    consumer.start();
+    assertEquals(List.of(), read(Map.of(A, new Range(110, 150, 200))).get(A));
+    assertEquals(offsets(250, 260), read(Map.of(A, new Range(200, 260, 300))).get(A));
+    assertEquals(List.of(new Gone("t", 0, 110, 150, true), new Gone("t", 0, 200, 250, true)), gone);
   }
 
   @Test

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
@@ -23,7 +24,7 @@ class ChunkTest {
   private static final UTF8String TOPIC = UTF8String.fromString("t");
 
   private static Chunk only(long from, long to, List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
-    var chunks = Chunk.of(TP, TOPIC, from, to, records);
+    var chunks = Chunk.of(TP, TOPIC, from, to, records, Chunk.Columns::new);
     assertEquals(1, chunks.size());
     return chunks.get(0);
   }
@@ -96,7 +97,7 @@ class ChunkTest {
           new ConsumerRecord<>(
               "t", 7, offset * 2, 0, TimestampType.CREATE_TIME, 0, 0, null, large, new RecordHeaders(), Optional.empty()));
     }
-    var chunks = Chunk.of(TP, TOPIC, 0, 11, records);
+    var chunks = Chunk.of(TP, TOPIC, 0, 11, records, Chunk.Columns::new);
     assertEquals(5, chunks.size());
     for (int i = 1; i < 5; i++) {
       assertEquals(chunks.get(i - 1).to, chunks.get(i).from);
@@ -105,9 +106,38 @@ class ChunkTest {
   }
 
   @Test
+  void columnsThatAreFilledAgainHoldNothingOfBefore() {
+    var headers = new RecordHeaders().add("a", bytes("1"));
+    var one =
+        new ConsumerRecord<>(
+            "t", 7, 0, 0, TimestampType.CREATE_TIME, 0, 0, FakeKafka.bytes("one"), FakeKafka.bytes("long"), headers, Optional.empty());
+    var columns = only(0, 3, List.of(one, FakeKafka.record(TP, 1, "k", "b"), FakeKafka.record(TP, 2, "k", "c"))).used();
+    var again = List.of(FakeKafka.record(TP, 8, "key", null), FakeKafka.record(TP, 9, null, "longer than before"));
+    var chunk = Chunk.of(TP, TOPIC, 8, 10, again, () -> columns).get(0);
+    assertSame(columns, chunk.used());
+    assertEquals(2, chunk.rows());
+    assertEquals(3 + 18, chunk.size());
+    assertArrayEquals(bytes("key"), chunk.key(0));
+    assertFalse(chunk.hasValue(0));
+    assertFalse(chunk.hasKey(1));
+    assertArrayEquals(bytes("longer than before"), chunk.value(1));
+    assertEquals(List.of(8L, 9L), List.of(chunk.offset(0), chunk.offset(1)));
+    assertEquals(List.of(0, 0), List.of(chunk.headers(0), chunk.headers(1)));
+    assertEquals(1, chunk.since(9).rows());
+  }
+
+  @Test
+  void columnsAreUsedOnlyWithTheirLastRow() {
+    var chunk = only(0, 3, List.of(FakeKafka.record(TP, 0, null, "a"), FakeKafka.record(TP, 2, null, "b")));
+    assertNull(chunk.before(1).used());
+    assertSame(chunk.used(), chunk.since(1).used());
+    assertNull(only(3, 5, List.of()).used());
+  }
+
+  @Test
   void offsetsWithoutRecordsAreAnEmptyChunk() {
     assertEquals(0, only(3, 5, List.of()).rows());
-    assertTrue(Chunk.of(TP, TOPIC, 3, 3, List.of()).isEmpty());
+    assertTrue(Chunk.of(TP, TOPIC, 3, 3, List.of(), Chunk.Columns::new).isEmpty());
   }
 
   @Test

@@ -22,7 +22,7 @@ class NextBatchTest {
   private static final String ANSWER =
       """
       {"offset": {"t": {"0": [5, 9], "1": [0, 0]}},
-       "tasks": [{"k:9092": {"t": {"0": [5, 9]}}}, {}],
+       "tasks": [{"k:9092": {"t": {"0": [5, 9, 11]}}}, {}],
        "kafka": {"k:9092": {"bootstrap.servers": "k:9092", "sasl.jaas.config": "secret"}},
        "metrics": {"maxOffsetsBehindLatest": "3"}}""";
 
@@ -61,7 +61,7 @@ class NextBatchTest {
     var plan = next();
     assertEquals("{\"t\":{\"0\":[5,9],\"1\":[0,0]}}", plan.end().json());
     assertEquals(
-        List.of(Map.of("k:9092", Map.of(new TopicPartition("t", 0), new Range(5, 9))), Map.of()), plan.tasks());
+        List.of(Map.of("k:9092", Map.of(new TopicPartition("t", 0), new Range(5, 9, 11))), Map.of()), plan.tasks());
     assertEquals("3", plan.metrics().get("maxOffsetsBehindLatest"));
     assertEquals("secret", plan.settings("k:9092").get("sasl.jaas.config"));
     assertFalse(plan.failOnDataLoss());
