@@ -25,12 +25,6 @@ def test_a_backlog_lets_batches_grow_to_what_takes_about_the_target() -> None:
     assert TARGET / 1.5 < cost + each * grown[-1] < TARGET * 1.1
 
 
-def test_what_spark_takes_for_any_batch_keeps_none_from_growing_at_once() -> None:
-    grown = sizes(lambda records: 0.15 + 2.5e-6 * records, 3, 10_000_000)
-    assert TARGET * 0.95 < 0.15 + 2.5e-6 * grown[1] < TARGET * 1.05
-    assert grown[2] == grown[1]
-
-
 def test_batches_never_exceed_the_setting_nor_grow_at_a_trickle() -> None:
     assert sizes(lambda _: 0.01, 6, 250_000) == [100_000] + [250_000] * 5
     assert sizes(lambda _: 0.01, 3, 7) == [7, 7, 7]

@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 
 FIRST = 100_000
 TARGET = 1.0
-OVERHEAD = 0.15
-"""Seconds that Spark takes for a batch, however many records it holds, about."""
 BLIND = 1_000
 """So many records a batch holds at most while their size is bounded and not known."""
 TRY_AGAIN = 50
@@ -97,9 +95,7 @@ class BatchSize:
         return BLIND if self._each is None else max(1, int(self.bounds.size / max(self._each, 1.0)))
 
     def _learn(self, records: int, took: float, first: int) -> None:
-        target = min(TARGET, self.bounds.seconds)
-        overhead = min(OVERHEAD, target / 2)
-        grown = _toward(records, took - overhead, target - overhead)
+        grown = _toward(records, took, min(TARGET, self.bounds.seconds))
         if took <= self.bounds.seconds * _NEAR:
             self._slow, self._least = None, 1
         if grown >= first:

@@ -4,20 +4,27 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.fasterxml.jackson.databind.util.RawValue;
 import java.io.IOException;
+import java.io.InputStream;
+import java.net.HttpURLConnection;
+import java.net.Proxy;
 import java.net.URI;
-import java.net.http.HttpClient;
-import java.net.http.HttpRequest;
-import java.net.http.HttpResponse;
-import java.time.Duration;
+import java.nio.charset.StandardCharsets;
 import java.util.Collection;
+import java.util.concurrent.TimeUnit;
 
-/** Asks the agent of the consumer, which runs in the driver's script, for the next batch. */
+/**
+ * Asks the agent of the consumer, which runs in the driver's script, for the next batch.
+ *
+ * <p>Not with {@code java.net.http}: its first request takes a quarter of a second more, most of it to load TLS.
+ */
 final class AgentClient {
   private static final String PATH = "/source/next";
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** A planning waits for Kafka, whose calls the agent bounds. */
-  private static final Duration TIMEOUT = Duration.ofSeconds(60);
+  /** Milliseconds. A planning waits for Kafka, whose calls the agent bounds. */
+  private static final int TIMEOUT = (int) TimeUnit.SECONDS.toMillis(60);
+
+  private static final int CONNECT_TIMEOUT = (int) TimeUnit.SECONDS.toMillis(5);
 
   /**
    * What there is to tell the agent.
@@ -29,13 +36,6 @@ final class AgentClient {
 
   private final String url;
   private final String token;
-  private final HttpClient http =
-      HttpClient.newBuilder()
-          .version(HttpClient.Version.HTTP_1_1)
-          .connectTimeout(Duration.ofSeconds(5))
-          // The agent is on this machine: a proxy would only be in the way.
-          .proxy(HttpClient.Builder.NO_PROXY)
-          .build();
 
   AgentClient(String url, String token) {
     this.url = url;
@@ -49,30 +49,42 @@ final class AgentClient {
    * @throws IOException if asking again may help
    * @throws IllegalStateException if it does not help: the agent refuses
    */
-  NextBatch next(BatchOffset finished, int parallelism, News news) throws IOException, InterruptedException {
-    var request =
-        HttpRequest.newBuilder(URI.create(url + PATH))
-            .timeout(TIMEOUT)
-            .header("Authorization", "Bearer " + token)
-            .header("Content-Type", "application/json")
-            .POST(HttpRequest.BodyPublishers.ofString(question(finished, parallelism, news)))
-            .build();
-    HttpResponse<String> answer;
+  NextBatch next(BatchOffset finished, int parallelism, News news) throws IOException {
+    int status;
+    String answer;
     try {
-      answer = http.send(request, HttpResponse.BodyHandlers.ofString());
+      // The agent is on this machine: a proxy would only be in the way.
+      var http = (HttpURLConnection) URI.create(url + PATH).toURL().openConnection(Proxy.NO_PROXY);
+      http.setConnectTimeout(CONNECT_TIMEOUT);
+      http.setReadTimeout(TIMEOUT);
+      http.setRequestProperty("Authorization", "Bearer " + token);
+      http.setRequestProperty("Content-Type", "application/json");
+      http.setDoOutput(true);
+      http.getOutputStream().write(question(finished, parallelism, news).getBytes(StandardCharsets.UTF_8));
+      status = http.getResponseCode();
+      answer = text(status < 400 ? http.getInputStream() : http.getErrorStream());
     } catch (IOException e) {
       throw new IOException(
           "agent at " + url + ": " + e + "; it runs in the driver script, whose log says whether it is still there", e);
     }
-    int status = answer.statusCode();
     if (status == 200) {
-      return NextBatch.parse(answer.body());
+      return NextBatch.parse(answer);
     }
-    String said = "agent at " + url + ": " + PATH + ": " + status + ": " + shortened(answer.body()) + "; ";
+    String said = "agent at " + url + ": " + PATH + ": " + status + ": " + shortened(answer) + "; ";
     if (status >= 500) {
       throw new IOException(said + "the driver's log says why");
     }
     throw new IllegalStateException(said + step(status));
+  }
+
+  /** All of a response's body, so that its connection is used again; there may be none. */
+  private static String text(InputStream body) throws IOException {
+    if (body == null) {
+      return "";
+    }
+    try (body) {
+      return new String(body.readAllBytes(), StandardCharsets.UTF_8);
+    }
   }
 
   private static String question(BatchOffset finished, int parallelism, News news) {

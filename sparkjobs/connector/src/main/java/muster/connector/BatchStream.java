@@ -1,7 +1,6 @@
 package muster.connector;
 
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -104,10 +103,6 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
     } catch (IOException e) {
       waitForAgent(e);
       return start;
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      // What Spark takes for a stop.
-      throw new UncheckedIOException(new InterruptedIOException("stopped while the agent plans"));
     }
   }
 
