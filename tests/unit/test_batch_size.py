@@ -25,6 +25,14 @@ def test_a_backlog_lets_batches_grow_to_what_takes_about_the_target() -> None:
     assert TARGET / 1.5 < cost + each * grown[-1] < TARGET * 1.1
 
 
+def test_second_batch_is_larger_though_the_first_took_long_within_the_bound() -> None:
+    cold = iter([2.0, 0.6, 0.8])
+    assert sizes(lambda _: next(cold), 3, 300_000) == [FIRST, 300_000, 300_000]
+    slow = sizes(lambda records: 4e-5 * records, 3, 10_000_000)
+    assert slow == [FIRST, 250_000, FIRST], "what takes 10 s, and no more than the least afterwards"
+    assert sizes(lambda records: 11e-5 * records, 2, 10_000_000) == [FIRST, FIRST]
+
+
 def test_batches_never_exceed_the_setting_nor_grow_at_a_trickle() -> None:
     assert sizes(lambda _: 0.01, 6, 250_000) == [100_000] + [250_000] * 5
     assert sizes(lambda _: 0.01, 3, 7) == [7, 7, 7]

@@ -6,6 +6,9 @@ more after a crash. So batches begin with `FIRST` records and grow, as long as t
 `TARGET` seconds, never beyond `Bounds.records` and about `Bounds.size`. At a trickle a batch is what has arrived, and
 nothing of this matters.
 
+In a query's first batch Spark loads and compiles what it takes. So that says only how long a batch takes at most, and
+the second one grows to what even so takes no more than `Bounds.seconds`.
+
 Below `FIRST` they shrink only where a batch takes longer than `Bounds.seconds`, and only as long as that helps: a
 handler that takes long whatever it is given would otherwise get less and less. A smaller batch that has less than
 half the pace, in records a second, has not helped. Then batches stay as large as they were before, and a smaller one
@@ -55,6 +58,8 @@ class BatchSize:
     _given: int = 0
     """What the last answer was."""
     _full_since: float | None = None
+    _is_first: bool = True
+    """No batch of the query has taught anything."""
     _planned: int = 0
     _read: int = 0
     """Bytes read of the batch that was planned last."""
@@ -95,7 +100,9 @@ class BatchSize:
         return BLIND if self._each is None else max(1, int(self.bounds.size / max(self._each, 1.0)))
 
     def _learn(self, records: int, took: float, first: int) -> None:
-        grown = _toward(records, took, min(TARGET, self.bounds.seconds))
+        target = self.bounds.seconds if self._is_first else min(TARGET, self.bounds.seconds)
+        self._is_first = False
+        grown = _toward(records, took, target)
         if took <= self.bounds.seconds * _NEAR:
             self._slow, self._least = None, 1
         if grown >= first:
