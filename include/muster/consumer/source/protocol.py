@@ -61,8 +61,8 @@ class NextBatch(_Message):
     Kafka cluster (its bootstrap servers); a partition stays in its slot from one batch to the next. A range may be
     empty: then its partition is only read ahead. Slots may each have a part of one partition's range, no slot more
     than one. `kafka` are the settings of Kafka's Java consumer by bootstrap servers. `metrics` are those of the
-    source in Spark's progress. With `fail_on_data_loss` a task that does not find
-    planned records because they were deleted fails, rather than go on behind them.
+    source in Spark's progress. With `fail_on_data_loss` a task that does not find planned records because they were
+    deleted fails, rather than go on behind them.
     """
 
     offset: OffsetsJson

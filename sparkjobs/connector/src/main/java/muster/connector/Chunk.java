@@ -104,7 +104,7 @@ final class Chunk {
 
   /** The columns, to be filled again; null if there are none, or another chunk has rows of them that follow these. */
   Columns used() {
-    return high > 0 && high == columns.rows ? columns : null;
+    return rows() > 0 && high == columns.rows ? columns : null;
   }
 
   /** The bytes of the rows' keys, values and headers. */

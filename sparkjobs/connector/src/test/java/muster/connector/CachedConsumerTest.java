@@ -11,6 +11,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
 import org.apache.kafka.common.TopicPartition;
@@ -124,6 +125,27 @@ class CachedConsumerTest {
       eventually(() -> kafka.readTo(A) == 300, "the rest is read ahead");
       assertEquals(offsets(range.from(), range.to()), read(Map.of(A, range)).get(A), "again: " + range);
       eventually(() -> kafka.readTo(A) == 300, "the rest is read ahead");
+    }
+  }
+
+  @Test
+  void rangesAreReadWholeWhateverWasExpectedAndHowFarItWasReadAhead() throws Exception {
+    kafka.write(A, 0, 500);
+    consumer.start();
+    var random = new Random(5);
+    long from = 0;
+    for (int i = 0; i < 500; i++) {
+      long to = Math.min(500, from + random.nextInt(40));
+      long then = Math.min(500, to + random.nextInt(60));
+      var range = new Range(from, to, then);
+      assertEquals(offsets(from, to), read(Map.of(A, range)).get(A), range.toString());
+      Thread.sleep(random.nextInt(4));
+      from = switch (random.nextInt(6)) {
+        case 0 -> random.nextInt(500);
+        case 1 -> from;
+        case 2 -> Math.min(then + random.nextInt(5), 499);
+        default -> then % 500;
+      };
     }
   }
 

@@ -132,6 +132,7 @@ class ChunkTest {
     assertNull(chunk.before(1).used());
     assertSame(chunk.used(), chunk.since(1).used());
     assertNull(only(3, 5, List.of()).used());
+    assertNull(only(0, 9, List.of(FakeKafka.record(TP, 0, null, "a"))).since(5).used(), "once, though none follow");
   }
 
   @Test
