@@ -291,8 +291,7 @@ final class Chunk {
 
     void clear(int rows, int size) {
       if (data.length < size) {
-        // The next chunk is about as large, and may be a little larger.
-        data = new byte[(int) Math.min(Integer.MAX_VALUE - 8L, size + size / 8L)];
+        data = new byte[size];
       }
       if (ends.length < rows) {
         ends = new int[rows];
