@@ -30,7 +30,7 @@ from devstack.connector import connector_jar
 from devstack.jars import jars
 from muster.consumer.agent import Agent
 from muster.consumer.connector import FORMAT
-from muster.consumer.query import scratch_settings, scratch_uri
+from muster.consumer.query import scratch_uri, use_scratch
 from muster.settings.connections import KafkaSettings
 from tests.support.connected_query import Holder
 
@@ -178,8 +178,7 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
         builder = builder.config("spark.kafka.consumer.cache.capacity", "256")
     path = str(connector_jar()) if source == MUSTER else f"{jars('spark-kafka')}/*"
     session = builder.config("spark.driver.extraClassPath", path).getOrCreate()
-    for name, value in scratch_settings(session.version).items():
-        session.conf.set(name, value)
+    use_scratch(session)
     return session
 
 

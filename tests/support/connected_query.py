@@ -16,7 +16,7 @@ from muster.consumer.committer import Committer
 from muster.consumer.connector import FORMAT
 from muster.consumer.http_server import HttpServer
 from muster.consumer.local_api import make_local_api
-from muster.consumer.query import scratch_settings, scratch_uri
+from muster.consumer.query import scratch_uri, use_scratch
 from muster.consumer.source.batch_size import Bounds
 from muster.core.model import TopicAssignment
 from muster.core.ownership import BatchPlan
@@ -136,8 +136,7 @@ def reading(
     **options: bool | float | str,
 ) -> Iterator[Query]:
     """Run a query as `muster.consumer.query` does."""
-    for key, value in scratch_settings(spark.version).items():
-        spark.conf.set(key, value)
+    use_scratch(spark)
     found = Query()
     token = holder.agent.query_started()
 

@@ -74,8 +74,7 @@ class QuerySupervisor:
         self._error: str | None = None
         self._tried: dict[tuple[TopicPartition, str], tuple[int, int]] = {}
         """By partition and topic id: up to where the handler has raised, and how many times."""
-        for key, value in scratch_settings(spark.version).items():
-            spark.conf.set(key, value)
+        use_scratch(spark)
 
     def stop(self) -> None:
         """End the loop and the query, as soon as the batch under way is done."""
@@ -201,6 +200,12 @@ def scratch_settings(spark_version: str) -> dict[str, str]:
         "spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager",
         f"fs.{SCRATCH}.impl": SCRATCH_CLASS,
     }
+
+
+def use_scratch(spark: SparkSession) -> None:
+    """Have a session's checkpoints at a `scratch_uri`."""
+    for name, value in scratch_settings(spark.version).items():
+        spark.conf.set(name, value)
 
 
 def scratch_uri(folder: Path) -> str:

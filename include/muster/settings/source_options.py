@@ -79,8 +79,7 @@ def check_source_options(options: Mapping[str, str]) -> None:
 def fail_on_data_loss(options: Mapping[str, str]) -> bool:
     """Tell whether a partition is parked of which Kafka has no more what is to be read; false without the option.
     Raises ValueError for anything but true and false."""
-    given = {name.lower(): value.strip().lower() for name, value in options.items()}
-    value = given.get(FAIL_ON_DATA_LOSS.lower(), "false")
+    value = _given(options).get(FAIL_ON_DATA_LOSS.lower(), "false").lower()
     if value not in {"true", "false"}:
         raise ValueError(f"'{FAIL_ON_DATA_LOSS}': {value[:100]!r}; expected is true or false")
     return value == "true"
@@ -89,8 +88,7 @@ def fail_on_data_loss(options: Mapping[str, str]) -> bool:
 def min_partitions(options: Mapping[str, str]) -> int:
     """Return how many tasks of a batch there are at least, as far as there are cores for them; 1 without the option.
     Raises ValueError for anything but a whole number from 1."""
-    given = {name.lower(): value.strip() for name, value in options.items()}
-    value = given.get(MIN_PARTITIONS.lower(), "1")
+    value = _given(options).get(MIN_PARTITIONS.lower(), "1")
     if not (value.isascii() and value.isdigit() and int(value) >= 1):
         raise ValueError(f"'{MIN_PARTITIONS}': {value[:100]!r}; expected is a whole number from 1")
     return int(value)
@@ -99,7 +97,7 @@ def min_partitions(options: Mapping[str, str]) -> int:
 def starting_offsets(options: Mapping[str, str]) -> StartingOffsets:
     """Return where partitions of a topic begin that is new to the group. Raises ValueError naming the option and what
     may stand there."""
-    given = {name.lower(): value.strip() for name, value in options.items()}
+    given = _given(options)
     offsets, timestamp = given.get(STARTING_OFFSETS.lower()), given.get(STARTING_TIMESTAMP.lower())
     if offsets is not None and timestamp is not None:
         raise ValueError(
@@ -152,6 +150,11 @@ def reader_settings(options: Mapping[str, str]) -> dict[str, str]:
     return {
         name[len(KAFKA) :].lower(): value for name, value in options.items() if name.lower().startswith(KAFKA)
     }
+
+
+def _given(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by their names in lower case, without blanks around their values."""
+    return {name.lower(): value.strip() for name, value in options.items()}
 
 
 def _step(name: str) -> str:
