@@ -13,7 +13,7 @@ import click
 
 from benchmarks import machine
 from benchmarks.options import OUTPUT, RESULTS
-from benchmarks.throughput_driver import HEAP
+from benchmarks.throughput_driver import HEAP, JAVA_OPTIONS
 from benchmarks.throughput_figures import SINKS, Plan, latency, throughput
 from benchmarks.throughput_inputs import LZ4, ZSTD, Input
 from benchmarks.throughput_report import HEADER, ratios, row, write
@@ -69,7 +69,7 @@ def main(
         and given.codec in (codecs or (given.codec,))
     ]
     plan = Plan(inputs, sinks, rounds, batches, cores, seconds)
-    conditions = Conditions(batches, cores, machine.load(), HEAP)
+    conditions = Conditions(batches, cores, machine.load(), HEAP, JAVA_OPTIONS)
     results = (load(kept) if kept else None) or Results(conditions)
     results = results.joined(Results(conditions))  # fails now rather than after a long run
     jars("spark-kafka")
@@ -83,7 +83,9 @@ def main(
                 if kept:
                     save(kept, results)
             if trickle:
-                results = results.joined(Results(conditions, delays=latency(kafka, plan, Path(folder))))
+                results = results.joined(
+                    Results(conditions, delays=tuple(latency(kafka, plan, Path(folder))))
+                )
         finally:
             server.stop()
     if kept:

@@ -40,6 +40,8 @@ SETTLE = 3.0
 """Seconds of a trickle after the first batch that do not count, because the query is starting."""
 HEAP = "4g"
 """A driver's, with either source: with 2 GB Spark's own runs out of it with 8 MB a fetch."""
+JAVA_OPTIONS = "-XX:+UseParallelGC"
+"""A driver's, but for the source as Spark ships it: either source reads more with it than with G1."""
 _POLL = 0.1
 
 READY = "ready"
@@ -173,6 +175,8 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
         .config("spark.log.level", "ERROR")
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
     )
+    if source != SHIPPED:
+        builder = builder.config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
     if source == TUNED:
         # With the 64 of Spark's default a hundred partitions take turns, and each makes its consumer again.
         builder = builder.config("spark.kafka.consumer.cache.capacity", "256")

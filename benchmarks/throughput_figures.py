@@ -114,9 +114,9 @@ class Fetch:
 
 FETCHES = (Fetch(20_000, 8 << 20), Fetch(2_000, 8 << 20), Fetch(2_000, 1 << 20))
 """What is tried with each topic before it is measured: the quickest is what the tuned source gets with it."""
-TRIGGER, BACK_TO_BACK = 200, 1
-"""Milliseconds between two batches: of a trickle, as a consumer has it by default; and one batch after the other,
-because a batch of a limited size may take less than that."""
+BACK_TO_BACK, TRIGGER = 1, 200
+"""Milliseconds between two batches: one right after the other, which is the quickest with either source; and, of a
+trickle, as a consumer has it by default, too."""
 LEAST = 30
 """Full batches in the window of a reading."""
 SPARE = 6
@@ -217,12 +217,13 @@ class Start:
 
 @dataclass(frozen=True)
 class Latency:
-    """Delays at a trickle, in seconds: of each source a list a round."""
+    """Delays at a trickle, in seconds: of each source a list a round. `cores` are those that it took on average."""
 
     interval: float
     partitions: int
     trigger: int
     delays: Mapping[str, Sequence[Sequence[float]]]
+    cores: Mapping[str, Sequence[float]]
 
     def middle(self, source: str) -> float:
         """Return the median of all delays of `source`."""
@@ -350,33 +351,45 @@ def _read(driver: Driver, topic: _Topic, sink: str) -> Reading:
     return reading
 
 
-def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) -> Latency:
-    """Follow a trickle, the sources in turns."""
-    delays: dict[str, list[Sequence[float]]] = {source: [] for source in SOURCES}
+def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) -> Iterator[Latency]:
+    """Follow a trickle with each trigger, the sources in turns."""
     with ExitStack() as stack:
         drivers = _drivers(stack, SOURCES, plan, logs)
-        for number in range(-1, plan.rounds):
-            for source in SOURCES[:: 1 if number % 2 else -1]:
-                with trickle_of(kafka, partitions, plan.interval) as topic:
-                    order = Order(
-                        kafka.bootstrap_servers,
-                        topic,
-                        partitions,
-                        0,
-                        Input(200, partitions).most,
-                        COLLECT,
-                        TRIGGER,
-                        until=SETTLE + (plan.seconds if number >= 0 else 1.0),
-                        options={**TUNING, **FETCHES[0].options()} if source == TUNED else {},
+        for trigger in (BACK_TO_BACK, TRIGGER):
+            delays: dict[str, list[Sequence[float]]] = {source: [] for source in SOURCES}
+            cores: dict[str, list[float]] = {source: [] for source in SOURCES}
+            for number in range(-1, plan.rounds):
+                for source in SOURCES[:: 1 if number % 2 else -1]:
+                    with trickle_of(kafka, partitions, plan.interval) as topic:
+                        order = Order(
+                            kafka.bootstrap_servers,
+                            topic,
+                            partitions,
+                            0,
+                            Input(200, partitions).most,
+                            COLLECT,
+                            trigger,
+                            until=SETTLE + (plan.seconds if number >= 0 else 1.0),
+                            options={**TUNING, **FETCHES[0].options()} if source == TUNED else {},
+                        )
+                        found = drivers[source].read(order)
+                    if number < 0:
+                        continue  # the first one warms up
+                    if not found.delays:
+                        raise RuntimeError(f"{source}: no record of a trickle in {plan.seconds:g} s")
+                    delays[source].append(found.delays)
+                    cores[source].append(_cores(found.batches))
+                    say(
+                        f"trickle, {trigger} ms, {source}: median {median(found.delays) * 1e3:.0f} ms of "
+                        f"{len(found.delays)} records, {cores[source][-1]:.2f} cores"
                     )
-                    found = drivers[source].read(order).delays
-                if number < 0:
-                    continue  # the first one warms up
-                if not found:
-                    raise RuntimeError(f"{source}: no record of a trickle in {plan.seconds:g} s")
-                say(f"trickle, {source}: median {median(found) * 1e3:.0f} ms of {len(found)} records")
-                delays[source].append(found)
-    return Latency(plan.interval, partitions, TRIGGER, delays)
+            yield Latency(plan.interval, partitions, trigger, delays, cores)
+
+
+def _cores(batches: Sequence[Batch]) -> float:
+    """Return how many cores were busy on average, from `SETTLE` seconds after the first batch to the last one."""
+    first = next(batch for batch in batches if batch.end >= batches[0].end + SETTLE)
+    return (batches[-1].cpu - first.cpu) / (batches[-1].end - first.end)
 
 
 def _drivers(stack: ExitStack, sources: Sequence[str], plan: Plan, logs: Path) -> Mapping[str, Driver]:

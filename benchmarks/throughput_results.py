@@ -13,12 +13,14 @@ from benchmarks.throughput_figures import Figure, Latency, Start, Tuning
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all parts have in common: a topic's `batches`, the machine's `load` before the run, a driver's `heap`."""
+    """What all parts have in common: a topic's `batches`, the machine's `load` before the run, a driver's `heap`, and
+    the options of its JVM."""
 
     batches: int
     cores: int
     load: float
     heap: str
+    java_options: str
 
     def alike(self, other: Conditions) -> bool:
         """Tell whether figures taken under both may stand in one table."""
@@ -27,13 +29,13 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Results:
-    """Figures by topic and sink, the peer's tuning and the cold starts by topic, and the latency, if measured."""
+    """Figures by topic and sink, the peer's tuning and the cold starts by topic, and latencies by trigger."""
 
     conditions: Conditions
     figures: tuple[Figure, ...] = ()
     starts: tuple[Start, ...] = ()
     tunings: tuple[Tuning, ...] = ()
-    delays: Latency | None = None
+    delays: tuple[Latency, ...] = ()
 
     def joined(self, later: Results) -> Results:
         """Join both; what `later` measured again replaces what was there.
@@ -47,12 +49,13 @@ class Results:
         figures = {(figure.input, figure.sink): figure for figure in (*self.figures, *later.figures)}
         starts = {start.input: start for start in (*self.starts, *later.starts)}
         tunings = {tuning.input: tuning for tuning in (*self.tunings, *later.tunings)}
+        delays = {of.trigger: of for of in (*self.delays, *later.delays)}
         return Results(
             replace(later.conditions, load=max(self.conditions.load, later.conditions.load)),
             tuple(figures[key] for key in sorted(figures)),
             tuple(starts[key] for key in sorted(starts)),
             tuple(tunings[key] for key in sorted(tunings)),
-            later.delays or self.delays,
+            tuple(delays[key] for key in sorted(delays)),
         )
 
 

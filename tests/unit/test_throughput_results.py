@@ -8,12 +8,22 @@ from pathlib import Path
 import pytest
 
 from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SHIPPED, TUNED, Batch, Reading
-from benchmarks.throughput_figures import FETCHES, Figure, Latency, Start, TooFewBatchesError, Tuning, window
+from benchmarks.throughput_figures import (
+    BACK_TO_BACK,
+    FETCHES,
+    TRIGGER,
+    Figure,
+    Latency,
+    Start,
+    TooFewBatchesError,
+    Tuning,
+    window,
+)
 from benchmarks.throughput_inputs import Input
 from benchmarks.throughput_report import ratios, write
 from benchmarks.throughput_results import Conditions, Results, load, save
 
-CONDITIONS = Conditions(batches=5, cores=2, load=0.5, heap="2g")
+CONDITIONS = Conditions(batches=5, cores=2, load=0.5, heap="2g", java_options="-Xint")
 FULL = Input(1000, 1).most
 
 
@@ -55,7 +65,12 @@ def test_figures_are_those_of_the_window() -> None:
 
 
 def test_parts_make_one_report(tmp_path: Path) -> None:
-    delays = Latency(0.05, 12, 200, {TUNED: [[0.4, 0.4]], MUSTER: [[0.2, 0.2]]})
+    delays = tuple(
+        Latency(
+            0.05, 12, trigger, {TUNED: [[0.4, 0.4]], MUSTER: [[seconds] * 2]}, {TUNED: [1.0], MUSTER: [0.5]}
+        )
+        for trigger, seconds in ((TRIGGER, 0.3), (BACK_TO_BACK, 0.2))
+    )
     starts = tuple(Start(Input(1000, n), {TUNED: [4.0], MUSTER: [n / 4]}) for n in (12, 100))
     file = tmp_path / "results.json"
     assert load(file) is None
@@ -90,6 +105,7 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
     report = (tmp_path / "report-throughput.md").read_text()
     assert ratios(both) in report
     assert "| 1,000 B, 12 partitions, lz4 | out of memory | 20 | **30** |" in report
+    assert f"| {TRIGGER} | Muster | 300 | 300 | 0.50 | 2 |" in report
     assert "The machine was not quiet" in report
 
 
