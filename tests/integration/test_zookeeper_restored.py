@@ -59,7 +59,7 @@ def test_consumer_that_starts_on_a_backup_takes_nothing_up(server: ZooKeeper, ev
         agent.unblock_once_read("not live yet")
         problem = eventually(lambda: agent.view().problems.get("restored t"), what="that it is one")
         assert "went back to epoch 5" in problem and "from epoch 7" in problem
-        eventually(lambda: not agent.view().blocks, what="all is read anew")
+        eventually(lambda: not agent.view().blocks, what="all is read again")
         write(server, {0: "me"}, 6)
         eventually(lambda: "epoch 6" in agent.view().problems.get("restored t", ""), what="told again")
         status = agent.view().topics["t"]

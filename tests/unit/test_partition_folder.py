@@ -32,7 +32,7 @@ def test_a_file_is_named_by_its_offsets_and_a_batch_that_comes_again_is_left_out
     assert [file.name for file in tmp_path.glob("*.txt")] == ["00000000000000000100-00000000000000000199.txt"]
     for again in (writer, Writer(tmp_path)):
         again.write((100, 200))
-        again.write((150, 250))  # planned anew after a crash, with other bounds
+        again.write((150, 250))  # planned again after a crash, with other bounds
         again.write((90, 260))
     assert read(tmp_path) == once((90, 260))
     assert list((tmp_path / "_incoming").iterdir()) == []

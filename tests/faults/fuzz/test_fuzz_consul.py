@@ -213,7 +213,7 @@ def test_rotten_requests_and_notes(stop: bytes, submitted: bytes, isolated: byte
         explains(str(error), "muster/c/stop/a")
     else:
         assert request is not None
-        # A consumer that leaves writes it anew, for whoever watches.
+        # A consumer that leaves writes it again, for those who watch.
         keys.jobs.request_stop("a", "i", request.by, request.why, request.at)
         assert keys.jobs.stop_request("a").at == pytest.approx(request.at, abs=0.001)
     assert keys.overrides.restore("a")
