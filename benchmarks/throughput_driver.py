@@ -30,7 +30,7 @@ from devstack.connector import connector_jar
 from devstack.jars import jars
 from muster.consumer.agent import Agent
 from muster.consumer.connector import FORMAT
-from muster.consumer.query import scratch_uri, use_scratch
+from muster.consumer.query import AT_ONCE, scratch_uri, use_scratch
 from muster.settings.connections import KafkaSettings
 from tests.support.connected_query import Holder
 
@@ -206,7 +206,9 @@ def _source(
         return
     kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
     group = f"bench-{uuid.uuid4().hex[:8]}"
-    with Holder(kafka, group, order.most, source_options=order.options, fencing=True) as holder:
+    with Holder(
+        kafka, group, order.most, source_options=order.options, fencing=True, interval=order.trigger / 1e3
+    ) as holder:
         holder.hold(order.topic, range(order.partitions))
         token = holder.agent.query_started()
         yield (
@@ -237,7 +239,7 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
         source.load()
         .writeStream.foreachBatch(process)
         .option("checkpointLocation", (scratch_uri if agent else str)(folder / "checkpoint"))
-        .trigger(processingTime=f"{order.trigger} milliseconds")
+        .trigger(processingTime=AT_ONCE if agent else f"{order.trigger} milliseconds")
         .start()
     )
     try:

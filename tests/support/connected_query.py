@@ -16,7 +16,7 @@ from muster.consumer.committer import Committer
 from muster.consumer.connector import FORMAT
 from muster.consumer.http_server import HttpServer
 from muster.consumer.local_api import make_local_api
-from muster.consumer.query import scratch_uri, use_scratch
+from muster.consumer.query import AT_ONCE, scratch_uri, use_scratch
 from muster.consumer.source.batch_size import Bounds
 from muster.core.model import TopicAssignment
 from muster.core.ownership import BatchPlan
@@ -37,12 +37,15 @@ class Holder:
         source_options: Mapping[str, str] | None = None,
         fencing: bool = False,
         rates: Mapping[str, float] | None = None,
+        interval: float = 0.1,
     ) -> None:
         self.agent = Agent("me", claims=fencing, fencing=fencing)
         self._servers = kafka.bootstrap_servers
         self._group = group
         self._zxid = 0
-        self._app = make_local_api(self.agent, kafka, Bounds(most, rates=rates or {}), 0.1, source_options)
+        self._app = make_local_api(
+            self.agent, kafka, Bounds(most, rates=rates or {}), interval, source_options
+        )
         self._api = HttpServer("local-api", self._app, "127.0.0.1", 0)
         self._committer = Committer(self.agent, kafka, "c", fencing)
         self._thread = threading.Thread(target=self._committer.run, args=(lambda: None,), daemon=True)
@@ -158,7 +161,7 @@ def reading(
         .load()
         .writeStream.foreachBatch(process)
         .option("checkpointLocation", scratch_uri(folder))
-        .trigger(processingTime="100 milliseconds")
+        .trigger(processingTime=AT_ONCE)
         .start()
     )
     try:

@@ -514,14 +514,33 @@ def test_a_topic_that_kafka_has_under_another_id_is_neither_offered_nor_committe
     consumer.process()
     consumer.ownership.identify("t", HERE.place, "B")
     assert consumer.due() == {}
-    assert not consumer.ownership.has_something_to_offer
+    assert consumer.ownership.offer_changes
     consumer.plan({})
+    assert not consumer.ownership.offer_changes
     assert consumer.lists() == (set(), {0}, set())
     consumer.ownership.identify("t", HERE.place, "A")  # a broker had lagged behind
     assert consumer.due() == {HERE.place: {("t", 0): 5}}
     consumer.ownership.identify("t", HERE.place, "B")
     consumer.ownership.block("stopping")
     assert consumer.ownership.closed, "what cannot be committed holds up no end"
+
+
+def test_offer_changes_with_what_is_taken_up_or_given_up_and_with_nothing_else(consumer: Consumer) -> None:
+    assert not consumer.ownership.offer_changes
+    consumer.assign({0, 1})
+    assert consumer.ownership.offer_changes
+    consumer.offered()
+    assert not consumer.ownership.offer_changes, "although Kafka did not say where they begin"
+    consumer.batch({0: (0, 5), 1: (0, 5)})
+    consumer.commit()
+    assert not consumer.ownership.offer_changes
+    consumer.assign({0}, epoch=2)
+    assert consumer.ownership.offer_changes
+    consumer.plan({0: (5, 5)})
+    assert not consumer.ownership.offer_changes
+    consumer.ownership.query_ended()
+    consumer.ownership.query_started()
+    assert consumer.ownership.offer_changes, "a new query has been offered nothing"
 
 
 def test_a_topic_that_is_gone_is_closed_without_committing_and_not_taken_up(consumer: Consumer) -> None:

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from muster.consumer.agent import Agent, StaleTokenError
 from muster.consumer.local_api import make_local_api
 from muster.consumer.plannings import Plannings
+from muster.consumer.source import planner
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion
 from muster.core.model import TopicAssignment
@@ -49,13 +50,14 @@ class Kafka:
 class Query:
     """One query; `go` is one planning and its batch."""
 
-    def __init__(self, source_options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, source_options: Mapping[str, str] | None = None, interval: float = 0.0) -> None:
         self.kafka = Kafka()
         self.agent = Agent("me")
         self.plannings = Plannings(
             self.agent,
             KAFKA,
             Bounds(400),
+            interval=interval,
             source_options=source_options,
             open_offsets=lambda *_: self.kafka,
         )
@@ -106,6 +108,21 @@ def test_plan_says_who_reads_what_and_how(query: Query) -> None:
     }
     assert batch.metrics["maxOffsetsBehindLatest"] == "900"
     assert "client.rack" not in repr(batch)
+
+
+def test_planning_that_is_not_due_plans_nothing_unless_partitions_are_to_be_taken_up_or_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planner, "LONGEST_WAIT", 0.01)
+    query = Query(interval=1000.0)
+    first = query.go()
+    early = query.ask()
+    assert (early.offset, early.tasks, early.metrics) == (query.stands, [], first.metrics)
+    query.assign(0, 1, 2)
+    assert sorted(query.go().offset["t"]) == ["0", "1", "2"]
+    query.assign(0, 1, 2, 3)
+    assert "3" in query.go().offset["t"]
+    assert query.ask().offset == query.stands
 
 
 def test_options_of_the_source_win_over_the_connection() -> None:
@@ -161,6 +178,16 @@ def test_records_that_two_tasks_missed_count_as_lost_once(query: Query) -> None:
         "a task that goes on after its batch reports it later"
     )
     assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 50}}
+
+
+def test_losses_in_the_parts_of_a_partition_all_count_whichever_task_says_so_first(query: Query) -> None:
+    query.go()
+    missed = [
+        GoneRange(topic="t", partition=1, begin=begin, end=end, deleted=True)
+        for begin, end in ((50, 80), (0, 20), (20, 50))
+    ]
+    assert query.go(*missed).metrics["recordsLost"] == "80"
+    assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 80}}
 
 
 def test_loss_that_a_failed_batch_missed_is_counted_once_when_the_next_planning_finds_it(

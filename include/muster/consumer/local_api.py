@@ -42,12 +42,12 @@ def make_local_api(
     agent: Agent,
     kafka: KafkaSettings,
     bounds: Bounds,
-    idle_wait: float = 0.0,
+    interval: float = 0.0,
     source_options: Mapping[str, str] | None = None,
 ) -> FastAPI:
     """Build the application that answers the connector; the arguments are those of `Plannings`."""
     app = FastAPI(openapi_url=None)
-    plannings = Plannings(agent, kafka, bounds, idle_wait, source_options)
+    plannings = Plannings(agent, kafka, bounds, interval, source_options)
 
     for refused, code in _CODES.items():
         app.add_exception_handler(refused, partial(_refuse, code))

@@ -52,9 +52,6 @@ log = logging.getLogger(__name__)
 
 STUCK_AFTER = 30.0
 """Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
-IDLE_WAIT = 0.75
-"""How much of the trigger's interval a planning waits for something to read while there is nothing. Not all of it,
-so that Spark does not call every batch late."""
 HAND_OVER_LOOK = 0.25
 """Seconds between two looks at whether the others take over."""
 QUERY_START = 60.0
@@ -128,7 +125,7 @@ class Job:
                     settings.max_bytes_per_batch,
                     settings.max_rate,
                 ),
-                IDLE_WAIT * settings.trigger_interval,
+                settings.trigger_interval,
                 settings.source_options,
             ),
             "127.0.0.1",
@@ -186,7 +183,6 @@ class Job:
                 self._agent,
                 self._handler,
                 self._local_api.url,
-                settings.trigger_interval,
                 f"muster {settings.consumer}",
             )
             self._query = self._loop("query", self._supervisor.run, STUCK_AFTER)

@@ -18,7 +18,7 @@ from muster.settings.source_options import min_partitions, reader_settings
 class Plannings:
     """A planner for each query, one after the other. Thread-safe; one planning at a time.
 
-    Batches are within `bounds`. A planning with nothing to read waits up to `idle_wait` seconds for something.
+    Batches are within `bounds`. The next planning is due after `interval` seconds, see `Planner`.
     `source_options` are those of `muster.settings.source_options`.
     """
 
@@ -27,14 +27,14 @@ class Plannings:
         agent: Agent,
         kafka: KafkaSettings,
         bounds: Bounds,
-        idle_wait: float = 0.0,
+        interval: float = 0.0,
         source_options: Mapping[str, str] | None = None,
         open_offsets: OpenOffsets = GroupOffsets,
     ) -> None:
         self._agent = agent
         self._kafka = kafka
         self._bounds = bounds
-        self._idle_wait = idle_wait
+        self._interval = interval
         self._reader = reader_settings(source_options or {})
         self._min_tasks = min_partitions(source_options or {})
         self._open_offsets = open_offsets
@@ -70,7 +70,7 @@ class Plannings:
                 token,
                 self._kafka,
                 self._bounds,
-                self._idle_wait,
+                self._interval,
                 self._reader,
                 self._min_tasks,
                 self._open_offsets,

@@ -41,6 +41,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
+AT_ONCE = "0 seconds"
+"""Spark's trigger: the agent is asked for the next batch at once, and answers when that is due."""
 WARM_UPS = 3
 """How often the first batch is gone through to warm up; each time is faster than the one before."""
 MOVED = (4, 1)
@@ -52,7 +54,7 @@ _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Int
 class QuerySupervisor:
     """Runs the query of `spark` that gives batches to `handler`. `run` is the loop, until `stop`.
 
-    `local_api` is the URL that the connector finds the agent at, `trigger_interval` is in seconds.
+    `local_api` is the URL that the connector finds the agent at.
     """
 
     def __init__(
@@ -61,14 +63,12 @@ class QuerySupervisor:
         agent: Agent,
         handler: Handler,
         local_api: str,
-        trigger_interval: float,
         name: str,
     ) -> None:
         self._spark = spark
         self._agent = agent
         self._handler = handler
         self._local_api = local_api
-        self._interval = trigger_interval
         self._name = name
         self._stopped = threading.Event()
         self._error: str | None = None
@@ -125,7 +125,7 @@ class QuerySupervisor:
             .load()
             .writeStream.foreachBatch(self._batch)
             .option("checkpointLocation", scratch_uri(scratch / "checkpoint"))
-            .trigger(processingTime=f"{max(1, round(self._interval * 1000))} milliseconds")
+            .trigger(processingTime=AT_ONCE)
             .queryName(self._name)
             .start()
         )

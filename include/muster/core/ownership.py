@@ -359,6 +359,7 @@ class Ownership:
         self._taken_up = 0
         self._asked = 0
         self._answered = 0
+        self._offered: frozenset[TopicPartition] = frozenset()
         self._running = False
         self._plan = BatchPlan(0, {})
         self._first = True
@@ -482,6 +483,7 @@ class Ownership:
         self._running = self._first = running
         self._finished = not running
         self._answered = self._asked
+        self._offered = frozenset()
         self._plan = BatchPlan(self._asked, {})
 
     def offer(self) -> Offer:
@@ -493,11 +495,13 @@ class Ownership:
             raise PlanRefusedError("no query is running; the planner that asks belongs to one that ended")
         self._asked += 1
         offered: dict[str, set[int]] = {}
-        for (name, number), partition in self.held.items():
+        for partition in self.held.values():
             partition.go_on()
-            partition.offered = partition.offerable and not self.topics[name].recreated
+        self._offered = self._offerable()
+        for tp, partition in self.held.items():
+            partition.offered = tp in self._offered
             if partition.offered:
-                offered.setdefault(name, set()).add(number)
+                offered.setdefault(tp[0], set()).add(tp[1])
         self._settle()
         for name, topic in self.topics.items():
             if name in offered and topic.source is not None:
@@ -533,9 +537,15 @@ class Ownership:
         return held_back | paused
 
     @property
-    def has_something_to_offer(self) -> bool:
-        """Whether an offer made now would hold a partition."""
-        return any(p.offerable and not self.topics[name].recreated for (name, _), p in self.held.items())
+    def offer_changes(self) -> bool:
+        """Whether an offer made now would hold other partitions than the last one: some are to be taken up or given
+        up."""
+        return self._offerable() != self._offered
+
+    def _offerable(self) -> frozenset[TopicPartition]:
+        return frozenset(
+            tp for tp, p in self.held.items() if p.offerable and not self.topics[tp[0]].recreated
+        )
 
     def nearby(self) -> dict[str, TopicOffer]:
         """Return, of each Kafka cluster, a topic with a partition that some consumer has, and that partition."""

@@ -34,6 +34,8 @@ from muster.core.positions import Jump, Start, Why
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 
+LONGEST_WAIT = 1.0
+"""Seconds that a question waits until a planning is due, at most: Spark cannot be stopped meanwhile."""
 _GONE_AFTER = 10.0
 """Seconds for which a partition must end before its position until that is believed: a leader that has just changed
 may for a moment know less."""
@@ -59,11 +61,11 @@ class _Plan:
 class Planner:
     """Plans batches for the query of `agent` with `token`, within `bounds`. Times are in seconds.
 
-    `kafka` supplies security and tuning; where a topic's records are, its assignment says. A planning with nothing to
-    read waits up to `idle_wait` for something. `reader` are settings of Kafka's Java consumer, for the connector
-    alone, which win over those of `kafka`. Where there are fewer partitions than `min_tasks`, and than tasks that run
-    at a time, several tasks read parts of one. `clock` is monotonic; `open_offsets` opens a group's offsets in a
-    Kafka cluster.
+    `kafka` supplies security and tuning; where a topic's records are, its assignment says. A planning begins
+    `interval` after the one before, or as soon as partitions are to be taken up or given up. `reader` are settings of
+    Kafka's Java consumer, for the connector alone, which win over those of `kafka`. Where there are fewer partitions
+    than `min_tasks`, and than tasks that run at a time, several tasks read parts of one. `clock` is monotonic;
+    `open_offsets` opens a group's offsets in a Kafka cluster.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Planner:
         token: str,
         kafka: KafkaSettings,
         bounds: Bounds,
-        idle_wait: float = 0.0,
+        interval: float = 0.0,
         reader: Mapping[str, str] | None = None,
         min_tasks: int = 1,
         open_offsets: OpenOffsets = GroupOffsets,
@@ -81,7 +83,7 @@ class Planner:
         self._agent = agent
         self._token = token
         self._kafka = kafka
-        self._idle_wait = idle_wait
+        self._interval = interval
         self._reader = dict(reader or {})
         self._min_tasks = min_tasks
         self._open_offsets = open_offsets
@@ -101,6 +103,9 @@ class Planner:
         self._lost = 0
         # Partitions of which the last plan did not take all there is; retention may overtake them.
         self._behind: frozenset[TopicPartition] = frozenset()
+        # When the next planning is due, and what the last one said.
+        self._due = -math.inf
+        self._metrics: Mapping[str, str] = {}
         self._slots: dict[Part, int] = {}
         self._warmed_up = False
         self._size = BatchSize(bounds)
@@ -108,14 +113,16 @@ class Planner:
 
     def next(self, finished: OffsetsJson, parallelism: int) -> NextBatch:
         """Plan the batch that follows the one that ended with `finished`, for tasks of which `parallelism` run at a
-        time. It holds at most what the settings allow and `BatchSize` makes of it.
+        time. It holds at most what the settings allow and `BatchSize` makes of it. There is none before the next
+        planning is due, for which this waits up to `LONGEST_WAIT`.
 
         Raises `KafkaSettingError` naming a setting of the connection to Kafka that its Java client cannot use,
         `StaleTokenError` once the query has ended, and `PlanRefusedError`.
         """
+        if not self._is_due():
+            return NextBatch(offset=finished, metrics=self._metrics)
+        self._due = self._clock() + self._interval
         held = offsets.parse_offsets(finished)
-        if not held and self._idle_wait > 0:
-            self._agent.wait_for(lambda own: own.has_something_to_offer, self._idle_wait)
         offer = self._agent.offer(self._token)
         plan = self._look(offer, {tp: offer.again.get(tp, end) for tp, (_, end) in held.items()})
         most = self._size.next(self._clock(), failed=bool(offer.again))
@@ -148,7 +155,18 @@ class Planner:
         self._noted = {tp: sought for tp, sought in self._noted.items() if tp in ranges}
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
         self._lost = 0
-        return batch.model_copy(update={"metrics": {**_lag(ranges, plan), "recordsLost": str(lost)}})
+        self._metrics = {**_lag(ranges, plan), "recordsLost": str(lost)}
+        return batch.model_copy(update={"metrics": self._metrics})
+
+    def _is_due(self) -> bool:
+        """Wait until the next planning is due, for `LONGEST_WAIT` at most; tell whether it is."""
+        left = self._due - self._clock()
+        if left <= 0:
+            return True
+        return (
+            self._agent.wait_for(lambda own: own.offer_changes, min(left, LONGEST_WAIT))
+            or left <= LONGEST_WAIT
+        )
 
     def _readable(self, plan: _Plan, offer: Offer) -> dict[TopicPartition, int]:
         """Return up to where the partitions may be read whose turn it is."""
