@@ -150,8 +150,10 @@ def client_config(settings: KafkaSettings, longest: float = math.inf) -> dict[st
     """
     timeout = max(1.0, min(longest, settings.operation_timeout))
     return {
-        # A broker that is away is asked again every few seconds, not many times a second.
-        "reconnect.backoff.ms": "250",
+        # A broker that is away is asked again after longer and longer, up to every 2 s. The first of these times is
+        # short, because librdkafka (2.16) waits half of it between any two connections that it makes: a new client's
+        # first answer comes from a bootstrap server, which is another connection than that to the same broker.
+        "reconnect.backoff.ms": "20",
         "reconnect.backoff.max.ms": "2000",
         # Idle connections are closed by brokers all the time; that is no news.
         "log.connection.close": "false",
