@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -138,11 +138,16 @@ class SimulatedAgent:
         self.fail_on_data_loss = False
         self.losses: dict[TopicPartition, Parked] = {}
         self.near: dict[str, TopicOffer] = {}
+        self.on_wait: Callable[[float], None] = lambda _: None
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
 
     def nearby(self) -> dict[str, TopicOffer]:
         return self.near
+
+    def wait_for(self, _test: object, timeout: float) -> bool:
+        self.on_wait(timeout)
+        return False
 
     def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         return self.turns.next(ready, 0.0)
@@ -183,6 +188,7 @@ def planner_of(
     clock: Clock,
     most: int = 10**9,
     min_tasks: int = 1,
+    interval: float = 0.0,
     **bounds: Any,
 ) -> Planner:
     kafka = KafkaSettings(config={"bootstrap.servers": "elsewhere:1", "ssl.key.password": "p"})
@@ -191,6 +197,7 @@ def planner_of(
         "token",
         kafka,
         Bounds(most, **bounds),
+        interval,
         min_tasks=min_tasks,
         open_offsets=lambda settings, group: SimulatedOffsets(logs[settings.bootstrap_servers], group),
         clock=clock,
@@ -218,6 +225,28 @@ def test_batch_holds_topics_of_one_handler_and_those_with_records_take_turns(
     assert third == {T: {"0": [5, 7]}, "trains-day": {"0": [5, 5]}, "trains-night": {"0": [5, 5]}}
     logs[SERVERS].bounds[T, 0] = (0, 9)
     assert plan(planner, third)[T] == {"0": [7, 9]}, "without a turn for those that have nothing"
+
+
+def test_planner_that_stood_still_plans_only_once_it_may_have_heard_what_changed(
+    agent: SimulatedAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    def freeze(_: float) -> None:
+        clock.now += 5.0
+
+    planner = planner_of(agent, logs, clock, interval=0.2)
+    agent.hold(T, [0])
+    first = plan(planner, {})
+    begin, end = first[T]["0"]
+    logs[SERVERS].bounds[T, 0] = (begin, end + 7)
+    agent.on_wait = freeze
+    assert plan(planner, first) == first
+    agent.on_wait = sleep
+    assert plan(planner, first) == {T: {"0": [end, end + 7]}}
+    assert clock.now == pytest.approx(1005.2), "an interval later"
+    planner.close()
 
 
 def test_first_batch_reads_a_record_of_each_kafka_while_nothing_may_be_taken_up(

@@ -36,6 +36,8 @@ from muster.settings.connections import KafkaSettings
 
 LONGEST_WAIT = 1.0
 """Seconds that a question waits until a planning is due, at most: Spark cannot be stopped meanwhile."""
+STOOD_STILL = 1.0
+"""Seconds after a planning was due from which on this process counts as having stood still."""
 _GONE_AFTER = 10.0
 """Seconds for which a partition must end before its position until that is believed: a leader that has just changed
 may for a moment know less."""
@@ -159,14 +161,19 @@ class Planner:
         return batch.model_copy(update={"metrics": self._metrics})
 
     def _is_due(self) -> bool:
-        """Wait until the next planning is due, for `LONGEST_WAIT` at most; tell whether it is."""
+        """Wait until the next planning is due, for `LONGEST_WAIT` at most; tell whether it is.
+
+        A process that stood still meanwhile may have lost its partitions, and is about to hear of it: it waits again.
+        """
         left = self._due - self._clock()
         if left <= 0:
             return True
-        return (
-            self._agent.wait_for(lambda own: own.offer_changes, min(left, LONGEST_WAIT))
-            or left <= LONGEST_WAIT
-        )
+        changes = self._agent.wait_for(lambda own: own.offer_changes, min(left, LONGEST_WAIT))
+        now = self._clock()
+        if now > self._due + STOOD_STILL:
+            self._due = now + self._interval
+            return False
+        return changes or left <= LONGEST_WAIT
 
     def _readable(self, plan: _Plan, offer: Offer) -> dict[TopicPartition, int]:
         """Return up to where the partitions may be read whose turn it is."""
