@@ -217,7 +217,14 @@ def _plot(path: Path, run: Run) -> None:
             panel.set_yticks(places, list(shown))
             panel.set_xscale("log")
             panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            panel.xaxis.set_minor_formatter(_twos_and_fives)
             what = "seconds until all flows again" if unplanned else "pause of a partition that moved, s"
             panel.set_title(f"{name}: {what}", color=INK, fontsize="medium")
             ink(panel, "x")
         panels[0].invert_yaxis()
+
+
+def _twos_and_fives(value: float, _: int) -> str:
+    """Label a tick between powers of ten."""
+    text = f"{value:g}"
+    return text if text.strip("0.") in {"2", "5"} else ""
