@@ -360,19 +360,8 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
             cores: dict[str, list[float]] = {source: [] for source in SOURCES}
             for number in range(-1, plan.rounds):
                 for source in SOURCES[:: 1 if number % 2 else -1]:
-                    with trickle_of(kafka, partitions, plan.interval) as topic:
-                        order = Order(
-                            kafka.bootstrap_servers,
-                            topic,
-                            partitions,
-                            0,
-                            Input(200, partitions).most,
-                            COLLECT,
-                            trigger,
-                            until=SETTLE + (plan.seconds if number >= 0 else 1.0),
-                            options={**TUNING, **FETCHES[0].options()} if source == TUNED else {},
-                        )
-                        found = drivers[source].read(order)
+                    seconds = plan.seconds if number >= 0 else 1.0
+                    found = _follow(drivers[source], kafka, partitions, plan.interval, trigger, seconds)
                     if number < 0:
                         continue  # the first one warms up
                     if not found.delays:
@@ -384,6 +373,25 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
                         f"{len(found.delays)} records, {cores[source][-1]:.2f} cores"
                     )
             yield Latency(plan.interval, partitions, trigger, delays, cores)
+
+
+def _follow(
+    driver: Driver, kafka: KafkaSettings, partitions: int, interval: float, trigger: int, seconds: float
+) -> Reading:
+    """Have a driver follow a trickle of its own, for `seconds` that count."""
+    with trickle_of(kafka, partitions, interval) as topic:
+        order = Order(
+            kafka.bootstrap_servers,
+            topic,
+            partitions,
+            0,
+            Input(200, partitions).most,
+            COLLECT,
+            trigger,
+            until=SETTLE + seconds,
+            options={**TUNING, **FETCHES[0].options()} if driver.source == TUNED else {},
+        )
+        return driver.read(order)
 
 
 def _cores(batches: Sequence[Batch]) -> float:
