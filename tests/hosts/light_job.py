@@ -18,8 +18,6 @@ import pyspark
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from muster.consumer import main as job
-from muster.consumer.agent import Agent
-from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion, OffsetsJson
@@ -53,27 +51,24 @@ class Table:
 
 
 class NoSpark:
-    """What the job stops in the place of a Spark session."""
+    """As much of a Spark session as the job and its supervisor ask for."""
+
+    version = pyspark.__version__
+
+    @property
+    def conf(self) -> NoSpark:
+        """What takes the settings."""
+        return self
+
+    def set(self, *_: object) -> None:
+        """Do nothing, where Spark would take the setting."""
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no JVM runs."""
 
 
 class LightQuery(QuerySupervisor):
-    """Runs the query again and again as with Spark; one run of it is a loop."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        agent: Agent,
-        handler: Handler,
-        local_api: str,
-        trigger_interval: float,
-        name: str,
-        **more: Any,
-    ) -> None:
-        unused = cast("SparkSession", _Registry())
-        super().__init__(unused, agent, handler, local_api, trigger_interval, name, **more)
+    """Runs the query again and again as with Spark; one run of it is a loop, whose pace the agent sets."""
 
     def _warm_up(self, frame: DataFrame) -> None:
         """Do nothing: there is no JVM."""
@@ -101,7 +96,6 @@ class LightQuery(QuerySupervisor):
         gone: list[GoneRange] = []
         number = 0
         while not self._stopped.is_set():
-            began = time.monotonic()
             beat()
             question = NextQuestion(finished=start, gone=gone)
             answer = agent.post(NEXT_PATH, content=question.model_dump_json(by_alias=True)).raise_for_status()
@@ -110,7 +104,6 @@ class LightQuery(QuerySupervisor):
             if batch.offset != start or number == 0:
                 self._batch(cast("DataFrame", Table(read(batch, gone))), number)
                 start, number = batch.offset, number + 1
-            self._stopped.wait(max(0.0, self._interval - (time.monotonic() - began)))
 
 
 def read(batch: NextBatch, gone: list[GoneRange]) -> list[dict[str, Any]]:
@@ -177,19 +170,6 @@ def _end(consumer: Consumer, tp: tuple[str, int]) -> float:
         return consumer.get_watermark_offsets(TopicPartition(*tp), timeout=3)[1]
     except KafkaException:
         return math.inf
-
-
-class _Registry:
-    """As much of a session as a supervisor asks for when it is made."""
-
-    version = pyspark.__version__
-
-    @property
-    def conf(self) -> _Registry:
-        return self
-
-    def set(self, *_: object) -> None:
-        """Spark would take the setting."""
 
 
 class LightJob(job.Job):
