@@ -43,12 +43,17 @@ HEAP = "4g"
 JAVA_OPTIONS = "-XX:+UseParallelGC"
 """A driver's, but for the source as Spark ships it: either source reads more with it than with G1."""
 _POLL = 0.1
+_FORGET_PEAK = "5"
+"""What to write to `clear_refs` of a process in `/proc` for a new peak of its memory (proc(5))."""
 
 READY = "ready"
 MUSTER, TUNED, SHIPPED = "muster", "tuned", "shipped"
 """The sources: Muster's, and Spark's own as its experts would set it and as Spark ships it."""
 NOOP, PARQUET, TOUCH, COLLECT = "noop", "parquet", "touch", "collect"
 """The sinks: nothing, files, an aggregate over each byte of `value`, and (for a trickle) the driver."""
+WARM_UP = "warm-up"
+"""A new driver's first sink: `COLD` batches of `noop`, for the start is measured, and then each sink in turns."""
+COLD = 2
 
 FULL = 0.95
 """The part of the largest batch from which on a batch counts as full: bounds are by partition, and rounded."""
@@ -86,7 +91,7 @@ class Order:
 class Batch:
     """A batch that held records: its end, in seconds from the query's start, and the CPU seconds up to then.
 
-    CPU and memory are of the driver, its JVM and all Python workers.
+    CPU and memory are of the driver and its JVM; no other process has a part in it.
     """
 
     end: float
@@ -96,7 +101,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of a topic. `memory` is the most that was resident (proportional set sizes), in bytes.
+    """One reading of a topic. `memory` is the most that was resident, in bytes.
 
     `delays` are those of a trickle's records, in seconds from produced to handled. `spent` are milliseconds a batch
     by Spark's own account.
@@ -109,49 +114,35 @@ class Reading:
 
 
 class Usage:
-    """CPU seconds and the most memory of this process and all below it.
+    """CPU seconds and the most memory of this process and of the JVM below it, as the kernel counts them.
 
-    What processes share counts once: a JVM that begins another program is for a moment two processes of its size.
+    It costs next to nothing while something is measured. The most memory is that since `Usage` was made.
     """
 
     def __init__(self) -> None:
-        self._me = psutil.Process()
-        self._stop = threading.Event()
-        self.memory = 0
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Look for the last time."""
-        self._look()
-        self._stop.set()
-        self._thread.join()
+        me = psutil.Process()
+        self._processes = [me, *(process for process in me.children() if process.name() == "java")]
+        for process in self._processes:
+            Path(f"/proc/{process.pid}/clear_refs").write_text(_FORGET_PEAK, encoding="ascii")
 
     def cpu(self) -> float:
         """Return the CPU seconds so far, with those of processes that have ended."""
-        return sum(self._of_all(lambda process: sum(process.cpu_times()[:4])))
+        return sum(sum(process.cpu_times()[:4]) for process in self._processes)
 
-    def _watch(self) -> None:
-        while not self._stop.wait(0.5):
-            self._look()
-
-    def _look(self) -> None:
-        self.memory = max(
-            self.memory, round(sum(self._of_all(lambda process: process.memory_full_info().pss)))
-        )
-
-    def _of_all(self, figure: Callable[[psutil.Process], float]) -> Iterator[float]:
-        for process in [self._me, *self._me.children(recursive=True)]:
-            try:
-                yield figure(process)
-            except psutil.NoSuchProcess:
-                continue
+    def memory(self) -> int:
+        """Return the most that was resident, in bytes."""
+        return sum(_peak(process.pid) for process in self._processes)
 
 
-def main(source: str, cores: int) -> None:
+def _peak(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
+def main(source: str, cores: int, java_options: str) -> None:
     """Carry out the orders on standard input, a line each, and answer each with a line of JSON."""
     with tempfile.TemporaryDirectory(prefix="bench-throughput-") as folder:
-        spark = _session(source, cores, Path(folder))
+        spark = _session(source, cores, java_options, Path(folder))
         try:
             print(READY, flush=True)
             for number, line in enumerate(sys.stdin):
@@ -163,7 +154,7 @@ def main(source: str, cores: int) -> None:
             spark.stop()
 
 
-def _session(source: str, cores: int, folder: Path) -> SparkSession:
+def _session(source: str, cores: int, java_options: str, folder: Path) -> SparkSession:
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .config("spark.ui.enabled", "false")
@@ -176,7 +167,7 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
     )
     if source != SHIPPED:
-        builder = builder.config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+        builder = builder.config("spark.driver.extraJavaOptions", f"{JAVA_OPTIONS} {java_options}")
     if source == TUNED:
         # With the 64 of Spark's default a hundred partitions take turns, and each makes its consumer again.
         builder = builder.config("spark.kafka.consumer.cache.capacity", "256")
@@ -246,8 +237,7 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
         if order.until:
             _wait(query, lambda: bool(ends) and time.perf_counter() - began - ends[0][0] > order.until)
         else:
-            _wait(query, lambda: sum(map(_span, _progress(query))) >= order.records)
-        usage.end()
+            _wait(query, lambda: _reached(query) >= order.records)
         progress = _progress(query)
     finally:
         enough.set()
@@ -259,7 +249,7 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
         sink.check(order.records)
     return Reading(
         [Batch(end, _span(p), at - cpu) for (end, at), p in zip(ends, progress, strict=whole)],
-        usage.memory,
+        usage.memory(),
         sink.delays() if isinstance(sink, _Collect) else [],
         _spent(progress),
     )
@@ -278,6 +268,13 @@ def _wait(query: StreamingQuery, done: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"not read in {PATIENCE:g} s")
         time.sleep(_POLL)
+
+
+def _reached(query: StreamingQuery) -> int:
+    """Count the records up to the end of the last batch. Only that is asked for: all would take the more, the more
+    batches there were."""
+    last = query.lastProgress
+    return _sum(last["sources"][0]["endOffset"], 1) if last else 0
 
 
 def _span(progress: Any) -> int:
@@ -332,6 +329,18 @@ class _Touch(_Noop):
         _expect(self._seen, records)
 
 
+class _WarmUp(_Noop):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._sinks = [sink(folder) for sink in (_Noop, _Parquet, _Touch)]
+        self._written = 0
+
+    def write(self, batch: DataFrame) -> None:
+        turn = max(0, self._written - COLD)
+        self._sinks[turn % len(self._sinks)].write(batch)
+        self._written += 1
+
+
 class _Collect(_Noop):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -353,7 +362,13 @@ def _expect(found: int, records: int) -> None:
         raise RuntimeError(f"{found} records arrived, {records} are in the topic")
 
 
-_SINKS: Mapping[str, type[_Noop]] = {NOOP: _Noop, PARQUET: _Parquet, TOUCH: _Touch, COLLECT: _Collect}
+_SINKS: Mapping[str, type[_Noop]] = {
+    NOOP: _Noop,
+    PARQUET: _Parquet,
+    TOUCH: _Touch,
+    COLLECT: _Collect,
+    WARM_UP: _WarmUp,
+}
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

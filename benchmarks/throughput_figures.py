@@ -24,6 +24,7 @@ from benchmarks.throughput_driver import (
     SHIPPED,
     TOUCH,
     TUNED,
+    WARM_UP,
     Batch,
     Order,
     Reading,
@@ -36,14 +37,17 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 class Driver:
-    """A driver with `source`, with its JVM and Python workers. It works on nothing between two orders."""
+    """A driver with `source`, with its JVM and Python workers. It works on nothing between two orders.
 
-    def __init__(self, source: str, cores: int, log: Path) -> None:
+    `java_options` are further ones of its JVM.
+    """
+
+    def __init__(self, source: str, cores: int, log: Path, java_options: str = "") -> None:
         self.source = source
         self._log = log
         with log.open("w") as errors:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
-                [sys.executable, "-m", "benchmarks.throughput_driver", source, str(cores)],
+                [sys.executable, "-m", "benchmarks.throughput_driver", source, str(cores), java_options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -56,6 +60,11 @@ class Driver:
                 },
             )
         self._line_of(READY)
+
+    @property
+    def pid(self) -> int:
+        """Its process, below which are all others."""
+        return self._process.pid
 
     def read(self, order: Order) -> Reading:
         """Have it carry out `order`. Raises RuntimeError with the end of its log when it cannot; MemoryError if its
@@ -86,7 +95,8 @@ class Driver:
         raise kind(f"the driver with {self.source} ended; its log ends with:\n{end}")
 
 
-SINKS = (NOOP, PARQUET, TOUCH)
+SINKS = (PARQUET, TOUCH, NOOP)
+"""In the order of a driver: the JVM compiles less and less meanwhile, which disturbs `noop` the most."""
 SOURCES = (TUNED, MUSTER)
 """Those that take turns. The source as Spark ships it is read once a topic."""
 TUNING: Mapping[str, str] = {"kafka.fetch.max.wait.ms": "50", "kafka.receive.buffer.bytes": "-1"}
@@ -261,8 +271,8 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[T
     for given in plan.inputs:
         records = given.most * plan.batches
         with topic_of(kafka, given, records) as name:
-            topic = _Topic(kafka, name, given, plan)
-            tuning = _tune(topic, logs)
+            topic = ReadTopic(kafka, name, given, plan)
+            tuning = tune(topic, logs)
             topic = replace(topic, fetch=tuning.best)
             cold: dict[str, list[float]] = {source: [] for source in SOURCES}
             found: dict[str, dict[str, list[Reading]]] = {
@@ -271,26 +281,26 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[T
             for number in range(plan.rounds):
                 turn = SOURCES[:: 1 if number % 2 else -1]
                 with ExitStack() as stack:
-                    drivers = _drivers(stack, turn, plan, logs)
+                    drivers = drivers_of(stack, turn, plan, logs)
                     for source in turn:
-                        cold[source].append(_start(drivers[source], topic))
+                        cold[source].append(start_cold(drivers[source], topic))
                         say(
                             f"{given}, {source}, cold: {cold[source][-1]:.1f} s to the first full batch's end"
                         )
                     for sink in plan.sinks:
                         for source in turn:
-                            found[sink][source].append(_read(drivers[source], topic, sink))
+                            found[sink][source].append(read_whole(drivers[source], topic, sink))
             if NOOP in plan.sinks:
                 with ExitStack() as stack:
-                    driver = _drivers(stack, (SHIPPED,), plan, logs)[SHIPPED]
-                    _start(driver, topic)
-                    found[NOOP][SHIPPED] = [_read(driver, topic, NOOP)]
+                    driver = drivers_of(stack, (SHIPPED,), plan, logs)[SHIPPED]
+                    start_cold(driver, topic)
+                    found[NOOP][SHIPPED] = [read_whole(driver, topic, NOOP)]
             figures = [Figure(given, sink, readings) for sink, readings in found.items()]
             yield tuning, Start(given, cold), figures
 
 
 @dataclass(frozen=True)
-class _Topic:
+class ReadTopic:
     """What a driver is to read: the topic `name` holds what `given` says. `fetch` is the tuned source's."""
 
     kafka: KafkaSettings
@@ -300,6 +310,7 @@ class _Topic:
     fetch: Fetch = FETCHES[0]
 
     def order(self, source: str, sink: str) -> Order:
+        """Return the order to read it all with `source`, once."""
         options = {**TUNING, **self.fetch.options()} if source == TUNED else {}
         if source != SHIPPED and self.given.partitions < self.plan.cores:
             options["minPartitions"] = str(self.plan.cores)
@@ -315,28 +326,29 @@ class _Topic:
         )
 
 
-def _tune(topic: _Topic, logs: Path) -> Tuning:
+def tune(topic: ReadTopic, logs: Path) -> Tuning:
     """Read the topic twice with each of `FETCHES`, `noop`, each time with a new driver; the second time counts."""
     rates = []
     for fetch in FETCHES:
         with ExitStack() as stack:
-            driver = _drivers(stack, (TUNED,), topic.plan, logs)[TUNED]
+            driver = drivers_of(stack, (TUNED,), topic.plan, logs)[TUNED]
             tried = replace(topic, fetch=fetch)
             try:
-                _start(driver, tried)
-                rates.append(Figure(topic.given, NOOP, {}).steady(_read(driver, tried, NOOP)))
+                start_cold(driver, tried)
+                rates.append(Figure(topic.given, NOOP, {}).steady(read_whole(driver, tried, NOOP)))
             except MemoryError:
                 rates.append(0.0)
         say(f"{topic.given}, {TUNED} with {fetch}: {rates[-1]:,.0f} records/s")
     return Tuning(topic.given, rates)
 
 
-def _start(driver: Driver, topic: _Topic) -> float:
+def start_cold(driver: Driver, topic: ReadTopic) -> float:
     """Have a new driver read the topic, which warms it up; return the seconds to its first full batch's end."""
-    return window(driver.read(topic.order(driver.source, NOOP)), topic.given.most)[0].end
+    return window(driver.read(topic.order(driver.source, WARM_UP)), topic.given.most)[0].end
 
 
-def _read(driver: Driver, topic: _Topic, sink: str) -> Reading:
+def read_whole(driver: Driver, topic: ReadTopic, sink: str) -> Reading:
+    """Have a driver read the topic. Raises `TooFewBatchesError` if not enough of its batches were full."""
     given, reading = topic.given, driver.read(topic.order(driver.source, sink))
     figure = Figure(given, sink, {})
     count = sum(is_full(batch, given.most) for batch in window(reading, given.most))
@@ -354,7 +366,7 @@ def _read(driver: Driver, topic: _Topic, sink: str) -> Reading:
 def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) -> Iterator[Latency]:
     """Follow a trickle with each trigger, the sources in turns."""
     with ExitStack() as stack:
-        drivers = _drivers(stack, SOURCES, plan, logs)
+        drivers = drivers_of(stack, SOURCES, plan, logs)
         for trigger in (BACK_TO_BACK, TRIGGER):
             delays: dict[str, list[Sequence[float]]] = {source: [] for source in SOURCES}
             cores: dict[str, list[float]] = {source: [] for source in SOURCES}
@@ -400,7 +412,8 @@ def _cores(batches: Sequence[Batch]) -> float:
     return (batches[-1].cpu - first.cpu) / (batches[-1].end - first.end)
 
 
-def _drivers(stack: ExitStack, sources: Sequence[str], plan: Plan, logs: Path) -> Mapping[str, Driver]:
+def drivers_of(stack: ExitStack, sources: Sequence[str], plan: Plan, logs: Path) -> Mapping[str, Driver]:
+    """Start a driver for each of `sources`; they are closed with `stack`."""
     drivers = {source: Driver(source, plan.cores, logs / f"{source}.log") for source in sources}
     for made in drivers.values():
         stack.callback(made.close)
