@@ -52,7 +52,7 @@ MUSTER, TUNED, SHIPPED = "muster", "tuned", "shipped"
 NOOP, PARQUET, TOUCH, COLLECT = "noop", "parquet", "touch", "collect"
 """The sinks: nothing, files, an aggregate over each byte of `value`, and (for a trickle) the driver."""
 WARM_UP = "warm-up"
-"""A new driver's first sink: `COLD` batches of `noop`, for the start is measured, and then each sink in turns."""
+"""A new driver's first sink: `noop` for `COLD` batches, in which its start is measured, then each sink in turns."""
 COLD = 2
 
 FULL = 0.95
@@ -121,7 +121,7 @@ class Usage:
 
     def __init__(self) -> None:
         me = psutil.Process()
-        self._processes = [me, *(process for process in me.children() if process.name() == "java")]
+        self._processes = [me, jvm_of(me)]
         for process in self._processes:
             Path(f"/proc/{process.pid}/clear_refs").write_text(_FORGET_PEAK, encoding="ascii")
 
@@ -132,6 +132,11 @@ class Usage:
     def memory(self) -> int:
         """Return the most that was resident, in bytes."""
         return sum(_peak(process.pid) for process in self._processes)
+
+
+def jvm_of(driver: psutil.Process) -> psutil.Process:
+    """Return the JVM of a driver."""
+    return next(process for process in driver.children() if process.name() == "java")
 
 
 def _peak(pid: int) -> int:

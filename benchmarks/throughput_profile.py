@@ -23,7 +23,7 @@ import psutil
 
 from benchmarks.markdown import table
 from benchmarks.options import OUTPUT
-from benchmarks.throughput_driver import JAVA_OPTIONS
+from benchmarks.throughput_driver import JAVA_OPTIONS, jvm_of
 from benchmarks.throughput_figures import (
     SINKS,
     SOURCES,
@@ -77,15 +77,16 @@ class Profile:
 def cpu_by_thread(pid: int) -> Iterator[dict[str, float]]:
     """Count the CPU seconds of a driver and its JVM while in the context. What is yielded is filled at its end."""
     driver = psutil.Process(pid)
-    jvm = next(process for process in driver.children(recursive=True) if process.name() == "java")
-    looks: list[dict[int, tuple[str, float]]] = [_look(jvm)]
+    jvm = jvm_of(driver)
+    first = _look(jvm)
+    last = dict(first)
     found: dict[str, float] = {}
     before, python = _cpu(jvm), _cpu(driver)
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(TICK):
-            looks.append(_look(jvm))
+            last.update(_look(jvm))
 
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
@@ -94,12 +95,11 @@ def cpu_by_thread(pid: int) -> Iterator[dict[str, float]]:
     finally:
         stop.set()
         watching.join()
+        last.update(_look(jvm))
         found.update(dict.fromkeys(THREADS, 0.0))
-        for thread, (kind, used) in {
-            of: at for look in (*looks, _look(jvm)) for of, at in look.items()
-        }.items():
+        for thread, (kind, used) in last.items():
             if kind != REST:
-                found[kind] += used - looks[0].get(thread, (kind, 0.0))[1]
+                found[kind] += used - first.get(thread, (kind, 0.0))[1]
         found[REST] = _cpu(jvm) - before - sum(found.values())
         found[PYTHON] = _cpu(driver) - python
 
@@ -121,8 +121,8 @@ def _cpu(process: psutil.Process) -> float:
     return sum(process.cpu_times()[:2])
 
 
-def owners_in(recording: Path, began: float, ended: float) -> dict[str, float]:
-    """Return the part of the reading threads' samples between two times (seconds since 1970) by whose code it is."""
+def samples(recording: Path) -> list[tuple[float, str]]:
+    """Return when (seconds since 1970) a thread that reads was sampled, and whose code it was in."""
     text = subprocess.run(  # noqa: S603  our own command line
         [
             str(Path(java()).resolve().with_name("jfr")),
@@ -132,17 +132,15 @@ def owners_in(recording: Path, began: float, ended: float) -> dict[str, float]:
         text=True,
         check=True,
     ).stdout
-    found = Counter[str]()
+    found = []
     for event in json.loads(text)["recording"]["events"]:
         values = event["values"]
         name = (values["sampledThread"] or {}).get("javaName") or ""
-        if (
-            name.startswith(READERS)
-            and began <= datetime.fromisoformat(values["startTime"]).timestamp() <= ended
-        ):
+        if name.startswith(READERS):
             frames = (values["stackTrace"] or {}).get("frames", ())
-            found[owner(frame["method"]["type"]["name"].replace("/", ".") for frame in frames)] += 1
-    return {who: count / found.total() for who, count in found.items()}
+            whose = owner(frame["method"]["type"]["name"].replace("/", ".") for frame in frames)
+            found.append((datetime.fromisoformat(values["startTime"]).timestamp(), whose))
+    return found
 
 
 def owner(classes: Iterable[str]) -> str:
@@ -177,9 +175,13 @@ def profiles(kafka: KafkaSettings, plan: Plan, folder: Path) -> Iterator[Profile
                         times[sink] = (began, time.time())
                 finally:
                     driver.close()
+                sampled = samples(recording)
                 for sink, used in found.items():
+                    began, ended = times[sink]
+                    count = Counter(whose for at, whose in sampled if began <= at <= ended)
+                    owners = {whose: of / count.total() for whose, of in count.items()}
                     a_million = {kind: seconds / records * 1e6 for kind, seconds in used.items()}
-                    yield Profile(given, sink, source, a_million, owners_in(recording, *times[sink]))
+                    yield Profile(given, sink, source, a_million, owners)
 
 
 def write(folder: Path, found: Sequence[Profile]) -> None:
@@ -224,7 +226,7 @@ def _names(profile: Profile) -> tuple[str, str, str]:
 @click.option(
     "--size", "sizes", multiple=True, default=(200, 1000), show_default=True, help="Bytes a record."
 )
-@click.option("--partitions", multiple=True, default=(1, 12), show_default=True)
+@click.option("--partitions", multiple=True, default=(1,), show_default=True)
 @click.option("--batches", default=38, show_default=True, help="How many full batches a topic holds.")
 @click.option("--cores", default=2, show_default=True, help="Spark's cores.")
 @OUTPUT
