@@ -266,6 +266,15 @@ def test_partition_that_ended_under_a_task_goes_on_there_at_once(query: Query) -
     assert query.go().offset["t"]["1"][0] == batch.offset["t"]["1"][1]
 
 
+def test_partition_whose_lost_records_were_processed_goes_on_where_it_was_truncated(query: Query) -> None:
+    query.go()
+    query.kafka.ends["t", 1] = 130
+    query.go()
+    batch = query.go(GoneRange(topic="t", partition=1, begin=70, end=130, deleted=False))
+    assert batch.offset["t"]["1"][0] == 70
+    assert query.agent.view().counters.lost == {("t", 1): {Why.TRUNCATION: 60}}
+
+
 def test_query_that_ended_is_turned_away(query: Query) -> None:
     query.go()
     query.agent.query_ended(False)

@@ -552,7 +552,7 @@ def test_a_topic_of_unknown_id_that_ends_before_its_position_is_read_from_its_be
     first = plan(planner, {})
     logs[SERVERS].bounds[T, 0] = (0, 20)
     second = wait_for_the_end(planner, first, clock)
-    assert f"topic '{T}', partition 0: it ends at 20, before the offset 100" in agent.plans[-2].problems[0]
+    assert f"topic '{T}', partition 0: it ended at 20, before the offset 100" in agent.plans[-2].problems[0]
     assert second == {T: {"0": [0, 20], "1": [100, 100]}}
     assert agent.plans[-1].jumps == {(T, 0): Jump(100, 0, Why.RECREATED)}
     assert plan(planner, second) == second

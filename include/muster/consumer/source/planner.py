@@ -210,8 +210,8 @@ class Planner:
         self._lost += self._agent.lost(self._token, {tp: Jump(gone.begin, gone.end, Why.RETENTION)})
 
     def _stops_short(self, tp: TopicPartition, at: int) -> None:
-        """Take note that a task found that a partition ends at `at`, before its range did, for long enough to be
-        believed."""
+        """Take note that a task found that a partition ended at `at`, before its range did, by an answer or for long
+        enough to be believed; it may have grown since."""
         _, lowest = self._ends_early.get(tp, (0.0, at))
         self._ends_early[tp] = (self._clock() - 2 * _GONE_AFTER, min(lowest, at))
         self._stopped_short.add(tp)
@@ -411,8 +411,9 @@ class Planner:
         """Return where a partition goes on that ends before its position; None: it waits."""
         now = self._clock()
         since, lowest = self._ends_early.get(tp, (now, end))
-        self._ends_early[tp] = (since, min(lowest, end))
-        text = f"Kafka at {servers}: topic {tp[0]!r}, partition {tp[1]}: it ends at {end}, before the offset {at}"
+        ended = min(lowest, end)
+        self._ends_early[tp] = (since, ended)
+        text = f"Kafka at {servers}: topic {tp[0]!r}, partition {tp[1]}: it ended at {ended}, before the offset {at}"
         if now - since < _GONE_AFTER or tp not in found.earliest:
             plan.problems.append(
                 f"{text} it was read to; it waits until it is known whether the topic was truncated, or deleted and "
@@ -420,7 +421,7 @@ class Planner:
             )
             return None
         kafka_id = found.topic_ids.get(tp[0], "")
-        start = positions.after_the_end(at, min(lowest, end), found.earliest[tp], topic_id, kafka_id)
+        start = positions.after_the_end(at, ended, found.earliest[tp], topic_id, kafka_id)
         if start is None:
             plan.problems.append(
                 f"{text} it was read to; it waits, because Kafka has the topic under id {kafka_id or 'unknown'}, "

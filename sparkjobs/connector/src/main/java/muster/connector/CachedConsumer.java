@@ -24,6 +24,7 @@ import java.util.function.Supplier;
 import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.LogTruncationException;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.PartitionInfo;
@@ -128,6 +129,14 @@ final class CachedConsumer implements Runnable {
     /** Since when Kafka has been without what is wanted; 0 while it has it. */
     long missingSince;
 
+    /**
+     * Kafka's client has seen that a new leader has other records, or none, from {@code forked} on, when it had read up to
+     * {@code forkedUntil}.
+     */
+    long forked = Long.MAX_VALUE;
+
+    long forkedUntil;
+
     Held(TopicPartition tp, long from) {
       this.tp = tp;
       topic = UTF8String.fromString(tp.topic());
@@ -138,6 +147,9 @@ final class CachedConsumer implements Runnable {
       chunks.clear();
       bytes = 0;
       head = from;
+      if (from <= forked || from > forkedUntil) {
+        forked = Long.MAX_VALUE;
+      }
       readFrom(from);
     }
 
@@ -153,10 +165,15 @@ final class CachedConsumer implements Runnable {
       return wanted > next && !paused && chunks.isEmpty() && now - progress > patience;
     }
 
+    /** Whether what is before {@code next} was read of a leader whose end is lost: then nothing behind it is read. */
+    boolean isForked() {
+      return forked < next && next <= forkedUntil;
+    }
+
     /** Whether Kafka is to be asked now where the partition begins and ends. */
     boolean isDoubtful(long now, long patience) {
       boolean gone = outOfRange && (wanted > next || missingSince == 0);
-      return (gone || isSilent(now, patience)) && now - lookedUp > RETRY;
+      return (gone || isSilent(now, patience)) && !isForked() && now - lookedUp > RETRY;
     }
 
     void add(Chunk chunk) {
@@ -521,6 +538,10 @@ final class CachedConsumer implements Runnable {
       assignmentChanged = false;
     }
     for (var of : held.values()) {
+      if (of.isForked() && of.wanted > of.next) {
+        skip(of, of.forked, of.wanted, false);
+        changed.signalAll();
+      }
       if (of.isDoubtful(now, goneAfter)) {
         of.lookedUp = now;
         todo.lookUp.computeIfAbsent(of.tp.topic(), topic -> new ArrayList<>()).add(of.tp);
@@ -529,7 +550,7 @@ final class CachedConsumer implements Runnable {
         todo.seek.put(of.tp, of.next);
         of.seek = false;
       }
-      boolean stop = of.outOfRange || (of.paused ? of.bytes > bytes / 2 : of.bytes > bytes);
+      boolean stop = of.outOfRange || of.isForked() || (of.paused ? of.bytes > bytes / 2 : of.bytes > bytes);
       if (stop != of.paused || todo.assign != null) {
         of.paused = stop;
         (stop ? todo.pause : todo.resume).add(of.tp);
@@ -545,7 +566,7 @@ final class CachedConsumer implements Runnable {
     } catch (WakeupException e) {
       return;
     } catch (OffsetOutOfRangeException e) {
-      outOfRange(e.offsetOutOfRangePartitions());
+      outOfRange(e);
       return;
     }
     var positions = new HashMap<TopicPartition, Long>();
@@ -600,25 +621,31 @@ final class CachedConsumer implements Runnable {
   }
 
   /** The consumer's position, 0 if it is not known at present. What was polled must not be lost by asking. */
-  private static long position(Consumer<?, ?> kafka, TopicPartition tp) {
+  private long position(Consumer<?, ?> kafka, TopicPartition tp) {
     while (true) {
       try {
         return kafka.position(tp, Duration.ZERO);
       } catch (WakeupException e) {
         // The next step looks at what changed; the call is made again.
+      } catch (OffsetOutOfRangeException e) {
+        outOfRange(e);
       } catch (TimeoutException e) {
         return 0;
       }
     }
   }
 
-  private void outOfRange(Map<TopicPartition, Long> found) {
+  private void outOfRange(OffsetOutOfRangeException found) {
     lock.lock();
     try {
-      found.forEach((tp, offset) -> {
+      found.offsetOutOfRangePartitions().forEach((tp, offset) -> {
         var of = held.get(tp);
         if (of != null && !of.seek && of.next == offset) {
           of.outOfRange = true;
+          if (found instanceof LogTruncationException truncated && truncated.divergentOffsets().containsKey(tp)) {
+            of.forked = Math.min(of.forked, truncated.divergentOffsets().get(tp).offset());
+            of.forkedUntil = offset;
+          }
         }
       });
     } finally {
@@ -663,7 +690,7 @@ final class CachedConsumer implements Runnable {
         return;
       }
       if (bounds != null && of.next < bounds.from()) {
-        skip(of, bounds.from(), true);
+        skip(of, of.next, bounds.from(), true);
       } else if (bounds != null && of.next <= bounds.to() && bounds.to() >= of.wanted) {
         of.missingSince = 0;
         resume(of);
@@ -683,7 +710,7 @@ final class CachedConsumer implements Runnable {
       of.missingSince = now;
     }
     if (of.wanted > of.next && now - of.missingSince > goneAfter) {
-      skip(of, of.wanted, false);
+      skip(of, of.next, of.wanted, false);
     } else {
       resume(of);
     }
@@ -694,18 +721,18 @@ final class CachedConsumer implements Runnable {
     of.outOfRange = false;
   }
 
-  /** Go on at {@code to}, with a chunk that says that what is before it is gone. */
-  private void skip(Held of, long to, boolean deleted) {
+  /** Go on at {@code to}, with a chunk that says that what is before it is gone, from {@code gone} on. */
+  private void skip(Held of, long gone, long to, boolean deleted) {
     LOG.warn(
         "Kafka at {}: topic '{}', partition {}: it {} offset {}; {} to {} are left out, and the agent is informed",
         servers,
         of.tp.topic(),
         of.tp.partition(),
-        deleted ? "begins at" : "is not there, or ends before",
-        to,
+        deleted ? "begins at" : gone < of.next ? "was truncated at" : "is not there, or ends before",
+        deleted ? to : gone,
         of.next,
         to - 1);
-    of.add(Chunk.gone(of.tp, of.topic, of.next, to, deleted));
+    of.add(Chunk.gone(of.tp, of.topic, of.next, to, gone, deleted));
     of.outOfRange = false;
     of.seek = true;
   }

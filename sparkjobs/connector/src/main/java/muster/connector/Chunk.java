@@ -53,10 +53,10 @@ final class Chunk {
     return new Chunk(tp, topic, from, to, 0, 0, Columns.NONE, null);
   }
 
-  /** Offsets whose records are gone. */
-  static Chunk gone(TopicPartition tp, UTF8String topic, long from, long to, boolean deleted) {
+  /** Offsets whose records are gone; a partition that ends may have ended before them, at {@code gone}. */
+  static Chunk gone(TopicPartition tp, UTF8String topic, long from, long to, long gone, boolean deleted) {
     return new Chunk(
-        tp, topic, from, to, 0, 0, Columns.NONE, new Gone(tp.topic(), tp.partition(), from, to, deleted));
+        tp, topic, from, to, 0, 0, Columns.NONE, new Gone(tp.topic(), tp.partition(), gone, to, deleted));
   }
 
   /**
@@ -128,7 +128,9 @@ final class Chunk {
   }
 
   private Gone gone(long start, long end) {
-    return gone == null ? null : new Gone(gone.topic(), gone.partition(), start, end, gone.deleted());
+    return gone == null
+        ? null
+        : new Gone(gone.topic(), gone.partition(), gone.deleted() ? start : gone.from(), end, gone.deleted());
   }
 
   /** The first row whose offset is not below {@code offset}. */

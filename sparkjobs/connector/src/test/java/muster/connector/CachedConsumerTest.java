@@ -221,6 +221,36 @@ class CachedConsumerTest {
   }
 
   @Test
+  void endThatANewLeaderDoesNotHaveIsReportedFromWhereItsRecordsDifferThoughItHasGrown() throws Exception {
+    kafka.write(A, 0, 60);
+    consumer.start();
+    read(A, 0, 60);
+    kafka.fork(A, 40, 100);
+    eventually(() -> kafka.forksSeen() > 0, "the client sees it while no task asks");
+    assertEquals(List.of(), read(A, 60, 90));
+    assertEquals(List.of(new Gone("t", 0, 40, 90, false)), gone);
+    assertEquals(List.of(), read(A, 60, 70), "its batch is tried again, and is smaller");
+    assertEquals(List.of(new Gone("t", 0, 40, 90, false), new Gone("t", 0, 40, 70, false)), gone);
+    assertEquals(offsets(40, 100), read(A, 40, 100), "where the agent goes on");
+    assertEquals(2, gone.size());
+  }
+
+  @Test
+  void partitionThatIsSentBeyondItsLostEndIsReadThereAndAnotherLossCountsByItself() throws Exception {
+    kafka.write(A, 0, 60);
+    consumer.start();
+    read(A, 0, 60);
+    kafka.fork(A, 40, 100);
+    eventually(() -> kafka.forksSeen() > 0, "the client sees it");
+    assertEquals(offsets(70, 100), read(A, 70, 100));
+    int before = kafka.forksSeen();
+    kafka.fork(A, 85, 120);
+    eventually(() -> kafka.forksSeen() > before, "the client sees the next one");
+    assertEquals(List.of(), read(A, 100, 110));
+    assertEquals(List.of(new Gone("t", 0, 85, 110, false)), gone);
+  }
+
+  @Test
   void partitionThatIsNotThereIsReportedAfterAWhile() throws Exception {
     kafka.write(A, 0, 10);
     consumer.start();

@@ -143,9 +143,12 @@ class ChunkTest {
 
   @Test
   void goneChunkSaysWhatOfItIsGoneWhenItIsSplit() {
-    var gone = Chunk.gone(TP, TOPIC, 3, 9, true);
+    var gone = Chunk.gone(TP, TOPIC, 3, 9, 3, true);
     assertEquals(new Gone("t", 7, 3, 5, true), gone.before(5).gone);
     assertEquals(new Gone("t", 7, 5, 9, true), gone.since(5).gone);
+    var ended = Chunk.gone(TP, TOPIC, 3, 9, 1, false);
+    assertEquals(new Gone("t", 7, 1, 5, false), ended.before(5).gone);
+    assertEquals(new Gone("t", 7, 1, 9, false), ended.since(5).gone);
   }
 
   @Test

@@ -15,7 +15,9 @@ import java.util.TreeMap;
 import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.LogTruncationException;
 import org.apache.kafka.clients.consumer.MockConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.PartitionInfo;
@@ -33,6 +35,8 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   private final Set<TopicPartition> silent = new HashSet<>();
   private final Map<TopicPartition, Long> positions = new HashMap<>();
   private final Set<TopicPartition> paused = new HashSet<>();
+  private final Map<TopicPartition, Long> forks = new HashMap<>();
+  private int forksSeen;
   private KafkaException failure;
   private int seeks;
   private boolean left;
@@ -87,6 +91,17 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     bounds(tp, bounds.get(tp).from(), end);
   }
 
+  /** A new leader has other records from {@code from} on, up to {@code to}; this client sees it until it seeks. */
+  synchronized void fork(TopicPartition tp, long from, long to) {
+    truncate(tp, from);
+    write(tp, from, to);
+    forks.put(tp, from);
+  }
+
+  synchronized int forksSeen() {
+    return forksSeen;
+  }
+
   synchronized void delete(TopicPartition tp) {
     records.remove(tp);
     bounds.remove(tp);
@@ -130,6 +145,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   @Override
   public synchronized void seek(TopicPartition tp, long offset) {
     seeks++;
+    forks.remove(tp);
     positions.put(tp, offset);
   }
 
@@ -161,6 +177,12 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   private synchronized ConsumerRecords<ByteBuffer, ByteBuffer> poll() {
     if (failure != null) {
       throw failure;
+    }
+    for (var fork : forks.entrySet()) {
+      forksSeen++;
+      throw new LogTruncationException(
+          Map.of(fork.getKey(), positions.get(fork.getKey())),
+          Map.of(fork.getKey(), new OffsetAndMetadata(fork.getValue())));
     }
     var found = new HashMap<TopicPartition, List<ConsumerRecord<ByteBuffer, ByteBuffer>>>();
     for (var tp : assignment()) {
