@@ -1,4 +1,5 @@
-"""A consumer whose tasks run in executors on two hosts of a real Spark cluster: they are lost, and run twice.
+"""A consumer whose tasks run in executors on two hosts of a real Spark cluster: they are lost, run twice, and need no
+Python.
 
 The handler writes again what is delivered again, so its files show each record that came twice.
 """
@@ -9,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -64,19 +66,26 @@ def make_job(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[..., ConsumerJob]]:
-    """Start a job with an executor on each host, whose first attempts of `tasks` wait when they are asked to."""
+    """Start a job with an executor on each host, whose first attempts of `tasks` wait when they are asked to.
+
+    Without any the handler writes Parquet, and the executors are given no code in Python.
+    """
     monkeypatch.setenv(MARKER, str(cluster.folder))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     stack = ExitStack()
 
     def make(*tasks: int, **conf: str) -> ConsumerJob:
+        waiting: dict[str, Any] = {}
+        if tasks:
+            handler = "failing_handlers.TasksWaitWhenAsked"
+            waiting = {"handler": handler, "options": {"trap": str(trap), "tasks": tasks}}
+            conf["spark.executorEnv.PYTHONPATH"] = f"{ROOT / 'include'}:{Path(__file__).parent}"
         job = ConsumerJob(
             Servers(zookeeper, consul, kafka),
             coordinator.cluster,
             "one",
             tmp_path,
-            handler="failing_handlers.TasksWaitWhenAsked",
-            options={"trap": str(trap), "tasks": tasks},
+            **waiting,
             service=coordinator.cluster,
             master=cluster.master.url,
             conf={
@@ -84,7 +93,6 @@ def make_job(
                 "spark.executor.cores": "1",
                 "spark.cores.max": str(len(cluster.workers)),
                 "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-                "spark.executorEnv.PYTHONPATH": f"{ROOT / 'include'}:{Path(__file__).parent}",
                 **conf,
             },
         )
@@ -180,3 +188,22 @@ def test_second_copy_of_a_slow_task_reads_the_same_and_counts_no_loss_twice(
     assert job.offsets_read() == {record: n for record, n in expected.items() if record not in deleted}
     assert job.metric("muster_consumer_query_failures_total") == 0
     assert job.metric("muster_consumer_lost_records_total") == COUNT // 2
+
+
+def test_executors_read_without_any_python(
+    cluster: SparkCluster,
+    coordinator: HandCoordinator,
+    topic: Topic,
+    make_job: Callable[..., ConsumerJob],
+    eventually: Eventually,
+) -> None:
+    job = make_job()
+    eventually(job.registered, 120)
+    topic.produce(COUNT)
+    coordinator.assign(topic.name, dict.fromkeys(range(PARTITIONS), job.consumer))
+    eventually(lambda: topic.committed() == topic.written, 90)
+    assert job.offsets_read() == topic.expected(*range(PARTITIONS))
+    for worker in cluster.workers:
+        assert executor(worker) is not None
+        assert worker.process is not None
+        assert not [one for one in worker.process.members() if "python" in one.name()]
