@@ -65,6 +65,13 @@ class CachedConsumerTest {
     return found;
   }
 
+  /** A new leader has other records of A from {@code from} on, up to {@code to}, and the client sees it while no task asks. */
+  private void fork(long from, long to) throws InterruptedException {
+    int before = kafka.forksSeen();
+    kafka.fork(A, from, to);
+    eventually(() -> kafka.forksSeen() > before, "the client sees it");
+  }
+
   private static List<Long> offsets(long from, long to) {
     return LongStream.range(from, to).boxed().toList();
   }
@@ -225,8 +232,7 @@ class CachedConsumerTest {
     kafka.write(A, 0, 60);
     consumer.start();
     read(A, 0, 60);
-    kafka.fork(A, 40, 100);
-    eventually(() -> kafka.forksSeen() > 0, "the client sees it while no task asks");
+    fork(40, 100);
     assertEquals(List.of(), read(A, 60, 90));
     assertEquals(List.of(new Gone("t", 0, 40, 90, false)), gone);
     assertEquals(List.of(), read(A, 60, 70), "its batch is tried again, and is smaller");
@@ -240,12 +246,9 @@ class CachedConsumerTest {
     kafka.write(A, 0, 60);
     consumer.start();
     read(A, 0, 60);
-    kafka.fork(A, 40, 100);
-    eventually(() -> kafka.forksSeen() > 0, "the client sees it");
+    fork(40, 100);
     assertEquals(offsets(70, 100), read(A, 70, 100));
-    int before = kafka.forksSeen();
-    kafka.fork(A, 85, 120);
-    eventually(() -> kafka.forksSeen() > before, "the client sees the next one");
+    fork(85, 120);
     assertEquals(List.of(), read(A, 100, 110));
     assertEquals(List.of(new Gone("t", 0, 85, 110, false)), gone);
   }

@@ -178,11 +178,11 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     if (failure != null) {
       throw failure;
     }
-    for (var fork : forks.entrySet()) {
+    if (!forks.isEmpty()) {
       forksSeen++;
+      var tp = forks.keySet().iterator().next();
       throw new LogTruncationException(
-          Map.of(fork.getKey(), positions.get(fork.getKey())),
-          Map.of(fork.getKey(), new OffsetAndMetadata(fork.getValue())));
+          Map.of(tp, positions.get(tp)), Map.of(tp, new OffsetAndMetadata(forks.get(tp))));
     }
     var found = new HashMap<TopicPartition, List<ConsumerRecord<ByteBuffer, ByteBuffer>>>();
     for (var tp : assignment()) {
