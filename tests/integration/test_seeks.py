@@ -71,7 +71,9 @@ class SeekedTopic:
     def _take_up(self, topic: str, committed: int) -> str:
         """Create a topic with its records, of which the group has committed so many; returns its id."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(20)
+        # Its records are of 2023: Kafka looks every five minutes for what is older than seven days, and deletes it.
+        created = NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})
+        admin.create_topics([created])[topic].result(20)
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
         for number in range(PARTITIONS):
             for offset in range(RECORDS):
