@@ -289,8 +289,12 @@ def test_malformed_node_spoils_its_own_topic_only(store: TopicStore, raw: KazooC
 
 def test_forbidden_node_spoils_its_own_topic_only(store: TopicStore, raw: KazooClient, cluster: str) -> None:
     store.create_topic("good", "h:9092", "g")
-    raw.create(assignment_path(cluster, "secret"), b"", acl=[make_digest_acl("somebody", "else", all=True)])
-    found = store.snapshots()
+    secret = assignment_path(cluster, "secret")
+    raw.create(secret, b"", acl=[make_digest_acl("somebody", "else", all=True)])
+    try:
+        found = store.snapshots()
+    finally:
+        raw.delete(secret)  # other tests read the whole tree
     assert isinstance(found["good"], TopicSnapshot)
     assert isinstance(found["secret"], WireError)
     assert "ACL" in str(found["secret"])
