@@ -54,9 +54,10 @@ def test_clients_go_on_after_kafka_was_without_brokers(late: Late, eventually: E
     topic = eventually(made, 60)
     group = GroupOffsets(settings, "g")
     fenced = FencedCommits(settings, "c", group)
+    listers = [TopicLister(settings) for _ in range(LISTERS)]
     eventually(lambda: fenced.claim([(topic, 1)]).done, 60)
     calls: list[Callable[[], object]] = [
-        *(TopicLister(settings).list_partitions for _ in range(LISTERS)),
+        *(lister.list_partitions for lister in listers),
         lambda: group.commit({(topic, 0): 1}),
         lambda: group.end_offsets([(topic, 0)]),
     ]
@@ -79,4 +80,5 @@ def test_clients_go_on_after_kafka_was_without_brokers(late: Late, eventually: E
     late.stop()
     with running(Kafka(late.data_dir, late.ports, guarded=True)):
         eventually(all_work, 60)
-    group.close()
+        for each in (fenced, *listers, group):
+            each.close()
