@@ -290,7 +290,7 @@ def test_malformed_node_spoils_its_own_topic_only(store: TopicStore, raw: KazooC
 def test_forbidden_node_spoils_its_own_topic_only(store: TopicStore, raw: KazooClient, cluster: str) -> None:
     store.create_topic("good", "h:9092", "g")
     secret = assignment_path(cluster, "secret")
-    raw.create(secret, b"", acl=[make_digest_acl("somebody", "else", all=True)])
+    raw.create(secret, b"", acl=[make_digest_acl("another", "user", all=True)])
     try:
         found = store.snapshots()
     finally:
