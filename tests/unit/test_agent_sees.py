@@ -20,9 +20,11 @@ Ranges = dict[int, tuple[int, int]]
 class Consumer:
     """An agent whose planner and handler the test plays."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_renewal: float = LONGEST_RENEWAL) -> None:
         self.now = 1000.0
-        self.agent = Agent("me", max_batch_time=120.0, clock=lambda: self.now)
+        self.agent = Agent(
+            "me", max_batch_time=120.0, clock=lambda: self.now, longest_renewal=longest_renewal
+        )
         self.zxid = 0
         self.stands: dict[str, Ranges] = {}
         self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
@@ -265,6 +267,18 @@ def test_an_idle_partition_is_committed_again_before_kafka_forgets_it(consumer: 
     assert (key, due.offset, due.topic_id) == (("t", 0), 5, "A")
     consumer.commit()
     assert not consumer.agent.due(PLACE)
+
+
+def test_settings_shorten_the_time_to_the_next_renewal() -> None:
+    consumer = Consumer(longest_renewal=60.0)
+    consumer.assign({0})
+    consumer.plan({0: (5, 5)}, {0: 5})
+    consumer.process()
+    consumer.commit()
+    consumer.now += 30.0
+    assert not consumer.agent.due(PLACE)
+    consumer.now += 30.0
+    assert consumer.agent.due(PLACE)
 
 
 def test_partition_whose_commits_kafka_does_not_answer_is_named_and_has_no_turn(consumer: Consumer) -> None:

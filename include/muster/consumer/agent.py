@@ -29,6 +29,7 @@ from muster.core.model import (
 )
 from muster.core.ownership import (
     HELD_BACK,
+    LONGEST_RENEWAL,
     BatchPlan,
     Due,
     Offer,
@@ -121,6 +122,8 @@ class Agent:
     """Whether a partition is parked of which Kafka has no more what is to be read next."""
     max_batch_time: float | None = None
     """Seconds after which a batch that is still in its handler is reported to people; None: never."""
+    longest_renewal: float = LONGEST_RENEWAL
+    """Seconds after which an offset that stands is committed again at the latest."""
     clock: Callable[[], float] = time.monotonic
     on_stop: Callable[[str], None] = field(default=log.error, init=False)
     """Is called with the name of the poison record that this consumer is to stop for."""
@@ -155,7 +158,9 @@ class Agent:
     """For each topic the transaction and epoch of what was older than what is known also after a sync."""
 
     def __post_init__(self) -> None:
-        self._ownership = Ownership(self.owner, self.claims, self.fencing, self.announces)
+        self._ownership = Ownership(
+            self.owner, self.claims, self.fencing, self.announces, self.longest_renewal
+        )
         self._turns = Turns(self.handler_of)
 
     @contextmanager

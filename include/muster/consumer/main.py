@@ -103,6 +103,7 @@ class Job:
             on_poison=settings.on_poison,
             fail_on_data_loss=fail_on_data_loss(settings.source_options),
             max_batch_time=settings.max_batch_time,
+            longest_renewal=settings.longest_renewal,
         )
         self._agent.on_stop = self._stop_for
         self._handler = SerialHandler(handlers.all, self._agent)

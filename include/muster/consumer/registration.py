@@ -64,8 +64,6 @@ RETRY, LONGEST_RETRY = 1.0, 5.0
 thousand consumers do not come back at once."""
 OTHERS_LOOK = 2.0
 """Seconds between two looks at all the others, while this consumer leaves."""
-DEREGISTER_AFTER = 3600.0
-"""Seconds for which the check must fail until Consul forgets a consumer that died without deregistering."""
 
 
 class Registrar:
@@ -352,7 +350,7 @@ class Registrar:
             },
             f"{settings.status_pages.scheme}://{host}:{self._port}/health",
             settings.check_interval,
-            DEREGISTER_AFTER,
+            settings.deregister_after,
             passing=passing,
         )
         if not self._registered:

@@ -94,12 +94,12 @@ from muster.core.model import OffsetRange, Seek, TopicAssignment, TopicPartition
 from muster.core.positions import Jump
 
 LONGEST_RENEWAL = 24 * 3600.0
-"""Seconds after which the committed offset of a partition is committed again at the latest.
+"""Seconds after which a committed offset is committed again at the latest, unless the settings say otherwise.
 
 Kafka forgets an offset that was not committed for `offsets.retention.minutes` (7 days), also of a partition that is
 held and has nothing to read."""
 RENEWAL_SPREAD = 0.25
-"""How much of `LONGEST_RENEWAL` the intervals differ by, so that what was taken up together is not due together."""
+"""How much of the longest interval the intervals differ by: what is taken up together is not due together."""
 
 LONGEST_UNCOMMITTED = 30.0
 """Seconds for which a partition is read on while Kafka has not acknowledged what was processed of it. Kafka elects a
@@ -343,12 +343,18 @@ class Ownership:
     """
 
     def __init__(
-        self, owner: str, claims: bool = False, fencing: bool = False, announces: bool = False
+        self,
+        owner: str,
+        claims: bool = False,
+        fencing: bool = False,
+        announces: bool = False,
+        longest_renewal: float = LONGEST_RENEWAL,
     ) -> None:
         self.owner = owner
         self._claims = claims
         self._fencing = fencing
         self._announces = announces
+        self._longest_renewal = longest_renewal
         self.topics: dict[str, Topic] = {}
         self.held: dict[TopicPartition, _Partition] = {}
         self.refused: set[TopicPartition] = set()
@@ -719,7 +725,7 @@ class Ownership:
                 return None if lost else partition.due(partition.processed)
             if over is not None or not stays or partition.committed is None:
                 return None
-            renew = now - partition.committed_at >= renewal_interval(tp)
+            renew = now - partition.committed_at >= renewal_interval(tp, self._longest_renewal)
             return partition.due(partition.committed) if renew else None
 
         return self._by_place(offset)
@@ -753,7 +759,7 @@ class Ownership:
     def set_by_others(self, tp: TopicPartition) -> None:
         """Take note that another program has set the committed offset: what is known here is due again."""
         if (partition := self.held.get(tp)) is not None:
-            partition.committed_at = -LONGEST_RENEWAL
+            partition.committed_at = -self._longest_renewal
 
     def refuse(self, tp: TopicPartition, claim_epoch: int) -> bool:
         """Close a partition without committing, because its commit was refused for good; False if it is not held
@@ -1007,6 +1013,6 @@ class Ownership:
         return not self.held
 
 
-def renewal_interval(tp: TopicPartition) -> float:
+def renewal_interval(tp: TopicPartition, longest: float = LONGEST_RENEWAL) -> float:
     """Return the seconds from one commit of a partition to the next at the latest, different for each partition."""
-    return LONGEST_RENEWAL * (1 - RENEWAL_SPREAD * crc32(f"{tp[0]}/{tp[1]}".encode()) / 2**32)
+    return longest * (1 - RENEWAL_SPREAD * crc32(f"{tp[0]}/{tp[1]}".encode()) / 2**32)

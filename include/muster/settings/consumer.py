@@ -24,6 +24,7 @@ from pydantic import (
     ValidationError,
 )
 
+from muster.core.ownership import LONGEST_RENEWAL
 from muster.core.parking import OnPoison
 from muster.core.wire import PROTOCOL, check_id, check_protocol
 from muster.settings.connections import (
@@ -118,6 +119,10 @@ class ConsumerSettings(BaseModel):
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
     hand_over: Annotated[float, Field(ge=0)] = 5.0
     """How long a consumer that is to stop reads on while none of its partitions is taken from it; 0: not at all."""
+    longest_renewal: Annotated[float, Field(gt=0)] = LONGEST_RENEWAL
+    """After so long an offset that stands is committed again at the latest; Kafka forgets it after its own time."""
+    deregister_after: Annotated[float, Field(ge=60)] = 3600.0
+    """So long the check must fail until Consul forgets a consumer that died; Consul takes no less than a minute."""
     log_file: str = ""
     """Where this machine keeps the driver's output, for it to be rotated; empty where the cluster keeps it."""
     status_token: HeaderSecret | None = None
