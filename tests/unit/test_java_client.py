@@ -29,6 +29,36 @@ def test_settings_of_librdkafka_are_renamed_or_left_out() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "java_name", "java_value"),
+    [
+        (
+            "ssl.cipher.suites",
+            "ECDHE-RSA-AES256-GCM-SHA384:TLS_AES_128_GCM_SHA256:ECDHE-ECDSA-CHACHA20-POLY1305",
+            "ssl.cipher.suites",
+            "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256,"
+            "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        ),
+        ("topic.metadata.refresh.interval.ms", "-1", "metadata.max.age.ms", "2147483647"),
+        ("topic.metadata.refresh.interval.ms", "5000", "metadata.max.age.ms", "5000"),
+        ("connections.max.idle.ms", "0", "connections.max.idle.ms", "-1"),
+        ("socket.receive.buffer.bytes", "0", "receive.buffer.bytes", "-1"),
+        ("check.crcs", "1", "check.crcs", "true"),
+    ],
+)
+def test_values_are_written_as_java_does(name: str, value: str, java_name: str, java_value: str) -> None:
+    assert java_properties({name: value})[java_name] == java_value
+
+
+def test_group_membership_settings_are_left_out() -> None:
+    given = {
+        "partition.assignment.strategy": "range,roundrobin",
+        "session.timeout.ms": "1",
+        "group.protocol": "x",
+    }
+    assert java_properties(given) == {"isolation.level": "read_committed"}
+
+
 def test_login_is_quoted() -> None:
     found = java_properties(
         {
@@ -75,6 +105,7 @@ def test_certificates_are_read_from_their_files(tmp_path: Path) -> None:
         ({"enable.ssl.certificate.verification": "false"}, "enable.ssl.certificate.verification"),
         ({"sasl.username": "u", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER"),
         ({"ssl.ca.location": "/not/there"}, "/not/there"),
+        ({"ssl.cipher.suites": "HIGH:!aNULL"}, "'HIGH' has no name in Java"),
     ],
 )
 def test_settings_that_java_has_nothing_for_are_named(config: dict[str, str], named: str) -> None:

@@ -95,6 +95,13 @@ def query() -> Query:
     return Query()
 
 
+def test_question_asked_again_gets_the_same_batch(query: Query) -> None:
+    first = query.ask()
+    assert query.ask() == first
+    assert query.go().offset == first.offset
+    assert query.go().offset == {"t": {str(p): (100, 200) for p in range(4)}}
+
+
 def test_plan_says_who_reads_what_and_how(query: Query) -> None:
     batch = query.go()
     assert batch.offset == {"t": {str(p): (0, 100) for p in range(4)}}

@@ -9,7 +9,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.cluster_offsets import OpenOffsets
 from muster.consumer.source.planner import Planner
-from muster.consumer.source.protocol import NextBatch, NextQuestion
+from muster.consumer.source.protocol import NextBatch, NextQuestion, OffsetsJson
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from muster.settings.source_options import min_partitions, reader_settings
@@ -41,9 +41,12 @@ class Plannings:
         self._lock = threading.Lock()
         self._token = ""
         self._planner: Planner | None = None
+        self._answered: tuple[OffsetsJson, NextBatch] | None = None
+        """What was asked last, and the answer."""
 
     def next(self, token: str, question: NextQuestion) -> NextBatch:
-        """Plan the next batch of the query with `token`.
+        """Plan the next batch of the query with `token`. A question that is asked again, because the planning took
+        longer than the connector waits, gets the batch that was planned for it.
 
         What its tasks did not find because it was deleted counts as lost; a partition that ends before it was read to
         goes on where the planner decides. Raises `StaleTokenError`, `PlanRefusedError`, or `KafkaSettingError`.
@@ -53,7 +56,11 @@ class Plannings:
             planner.has_read(question.read)
             for gone in sorted(question.gone, key=lambda gone: gone.begin):
                 planner.missed(gone)
-            return planner.next(question.finished, question.parallelism)
+            if (planned := self._planned_for(question.finished)) is not None:
+                return planned
+            answer = planner.next(question.finished, question.parallelism)
+            self._answered = question.finished, answer
+            return answer
 
     def close(self) -> None:
         """Leave Kafka."""
@@ -77,7 +84,13 @@ class Plannings:
             )
         return self._planner
 
+    def _planned_for(self, finished: OffsetsJson) -> NextBatch | None:
+        """Return the last plan if it was for the same question and is a batch, which Spark has not run then."""
+        asked, answer = self._answered or (None, None)
+        return answer if answer is not None and asked == finished and answer.offset != finished else None
+
     def _leave(self) -> None:
+        self._answered = None
         if self._planner is not None:
             self._planner.close()
             self._planner = None

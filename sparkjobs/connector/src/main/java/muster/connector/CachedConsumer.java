@@ -48,6 +48,9 @@ import org.slf4j.LoggerFactory;
  * of compaction or of a transaction's markers. Records that Kafka does not have hold up no range: they are handed over as a
  * chunk that says so, and the agent, which hears of it, decides where the partition goes on.
  *
+ * <p>Leases are numbered. What a task that has ended still asks for, from another thread perhaps, fails: under the lease of
+ * the next task it would take that one's records.
+ *
  * <p>A client that is silent is replaced once by another one. Kafka's client remembers the last epoch of a partition's
  * leader, and where it has seen a topic gone, it takes what it hears of the one that was created again for outdated.
  *
@@ -89,8 +92,12 @@ final class CachedConsumer implements Runnable {
   private boolean closed;
   private Throwable failure;
   private Runnable whenIdle = () -> {};
-  private boolean leased = true;
-  private long released;
+  private long leases;
+
+  /** The number of the present lease, 0 without one. */
+  private long leased;
+
+  private long released = System.nanoTime();
 
   /** A partition that the consumer reads. Times are of {@code System.nanoTime}. */
   private static final class Held {
@@ -268,25 +275,29 @@ final class CachedConsumer implements Runnable {
 
   // ---- what tasks call
 
-  /** Begin another lease; false if the consumer has ended. */
-  boolean lease() {
+  /** Begin another lease; returns its number, 0 if the consumer has ended. */
+  long lease() {
     lock.lock();
     try {
-      leased = !closed && failure == null;
+      leased = closed || failure != null ? 0 : ++leases;
       return leased;
     } finally {
       lock.unlock();
     }
   }
 
-  /** End the lease; false if the consumer has ended. {@code whenIdle} is called if it ends for want of another lease. */
+  /**
+   * End the present lease: who waits under it is woken, and fails. Returns false if the consumer has ended. {@code whenIdle}
+   * is called if it ends for want of another lease.
+   */
   boolean release(Runnable whenIdle) {
     lock.lock();
     try {
       this.whenIdle = whenIdle;
-      leased = false;
+      leased = 0;
       released = System.nanoTime();
       held.values().forEach(of -> of.wanted = of.head);
+      changed.signalAll();
       return !closed && failure == null;
     } finally {
       lock.unlock();
@@ -303,10 +314,14 @@ final class CachedConsumer implements Runnable {
     }
   }
 
-  /** From now on exactly these partitions are held, and their ranges are to be handed over. */
-  void hold(Map<TopicPartition, Range> ranges) {
+  /**
+   * From now on exactly these partitions are held, and their ranges are to be handed over. Throws {@link IOException} under
+   * any lease but the present one.
+   */
+  void hold(long lease, Map<TopicPartition, Range> ranges) throws IOException {
     lock.lock();
     try {
+      check(lease);
       int before = held.size();
       boolean wake = held.keySet().retainAll(ranges.keySet());
       assignmentChanged |= wake;
@@ -338,13 +353,14 @@ final class CachedConsumer implements Runnable {
    * Returns more of the ranges that are wanted, null when all was handed over.
    *
    * @param timeout seconds for which a partition may give nothing
-   * @throws IOException if Kafka refuses, or gives nothing for so long
+   * @throws IOException under any lease but the present one, if Kafka refuses, or gives nothing for so long
    */
-  Chunk take(long timeout) throws IOException, InterruptedException {
+  Chunk take(long lease, long timeout) throws IOException, InterruptedException {
     long began = System.nanoTime();
     lock.lock();
     try {
       while (true) {
+        check(lease);
         Held waiting = null;
         for (var of : held.values()) {
           if (of.head >= of.wanted) {
@@ -366,6 +382,15 @@ final class CachedConsumer implements Runnable {
       }
     } finally {
       lock.unlock();
+    }
+  }
+
+  /** Called with the lock held. */
+  private void check(long lease) throws IOException {
+    if (!closed && failure == null && lease != leased) {
+      throw new IOException(
+          "Kafka at " + servers + ": the task that asks for records has ended, and its lease of the consumer with it; "
+              + "end what still reads for that task, such as the writer of a script's input");
     }
   }
 
@@ -493,7 +518,7 @@ final class CachedConsumer implements Runnable {
     var todo = new Todo();
     lock.lock();
     try {
-      closed |= !leased && System.nanoTime() - released > IDLE;
+      closed |= leased == 0 && System.nanoTime() - released > IDLE;
       if (closed || isAnotherToBeTried()) {
         return false;
       }

@@ -35,6 +35,9 @@ final class ConsumerPool {
   /** The consumer of a slot for one Kafka cluster; with other settings it is another one. */
   private record Key(String slot, Map<String, String> settings) {}
 
+  /** A task's hold of a consumer, by the number of its lease. */
+  record Lease(CachedConsumer consumer, long number) {}
+
   /** {@code bound} is in bytes. */
   ConsumerPool(long bound, Opener opener) {
     this.bound = bound;
@@ -42,10 +45,11 @@ final class ConsumerPool {
   }
 
   /** Lease the slot's consumer. It has to be given back. */
-  CachedConsumer take(String slot, TaskPartition.ClusterRanges cluster) {
+  Lease take(String slot, TaskPartition.ClusterRanges cluster) {
     var kept = idle.remove(new Key(slot, cluster.settings()));
-    if (kept != null && kept.lease()) {
-      return kept;
+    long number = kept == null ? 0 : kept.lease();
+    if (number > 0) {
+      return new Lease(kept, number);
     }
     var consumer =
         new CachedConsumer(
@@ -54,7 +58,7 @@ final class ConsumerPool {
             this::share,
             partitions::addAndGet);
     consumer.start();
-    return consumer;
+    return new Lease(consumer, consumer.lease());
   }
 
   /** End the lease. */

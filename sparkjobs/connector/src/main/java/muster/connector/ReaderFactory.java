@@ -1,5 +1,7 @@
 package muster.connector;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -28,7 +30,11 @@ final class ReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    return new TaskReader((TaskPartition) partition, ConsumerPool.INSTANCE, readTimeout, gone::add, bytes::add);
+    try {
+      return new TaskReader((TaskPartition) partition, ConsumerPool.INSTANCE, readTimeout, gone::add, bytes::add);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
   }
 
   @Override

@@ -16,33 +16,45 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
   private final long readTimeout;
   private final Consumer<Gone> report;
   private final LongConsumer read;
-  private final List<CachedConsumer> leased = new ArrayList<>();
+  private final List<ConsumerPool.Lease> leased = new ArrayList<>();
   private final ChunkBatch view = new ChunkBatch();
   private int current;
   private Chunk chunk;
+
+  /** Spark's operators may read in another thread, and go on when the task has ended. */
+  private volatile boolean closed;
 
   /**
    * {@code readTimeout} is in seconds. What Kafka does not have any more goes to {@code report}, the bytes of the records
    * to {@code read}.
    */
-  TaskReader(TaskPartition task, ConsumerPool pool, long readTimeout, Consumer<Gone> report, LongConsumer read) {
+  TaskReader(TaskPartition task, ConsumerPool pool, long readTimeout, Consumer<Gone> report, LongConsumer read)
+      throws IOException {
     this.task = task;
     this.pool = pool;
     this.readTimeout = readTimeout;
     this.report = report;
     this.read = read;
-    // All clusters' at once, so that each reads ahead while another one is read.
-    for (var cluster : task.clusters()) {
-      var consumer = pool.take(task.slot(), cluster);
-      leased.add(consumer);
-      consumer.hold(cluster.ranges());
+    try {
+      // All clusters' at once, so that each reads ahead while another one is read.
+      for (var cluster : task.clusters()) {
+        var lease = pool.take(task.slot(), cluster);
+        leased.add(lease);
+        lease.consumer().hold(lease.number(), cluster.ranges());
+      }
+    } catch (IOException | RuntimeException e) {
+      close();
+      throw e;
     }
   }
 
   @Override
   public boolean next() throws IOException {
+    if (closed) {
+      throw new IOException("the task has ended; end what still reads for it, such as the writer of a script's input");
+    }
     if (chunk != null) {
-      leased.get(current).giveBack(chunk);
+      leased.get(current).consumer().giveBack(chunk);
     }
     while (current < leased.size()) {
       chunk = take(leased.get(current));
@@ -68,10 +80,13 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
 
   @Override
   public void close() {
-    for (int i = 0; i < leased.size(); i++) {
-      pool.giveBack(task.slot(), task.clusters().get(i), leased.get(i));
+    if (closed) {
+      return;
     }
-    leased.clear();
+    closed = true;
+    for (int i = 0; i < leased.size(); i++) {
+      pool.giveBack(task.slot(), task.clusters().get(i), leased.get(i).consumer());
+    }
   }
 
   private static String lost(Gone gone) {
@@ -80,9 +95,9 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
         + "parked, and a person is asked";
   }
 
-  private Chunk take(CachedConsumer consumer) throws IOException {
+  private Chunk take(ConsumerPool.Lease lease) throws IOException {
     try {
-      return consumer.take(readTimeout);
+      return lease.consumer().take(lease.number(), readTimeout);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       throw new InterruptedIOException("the task was stopped");

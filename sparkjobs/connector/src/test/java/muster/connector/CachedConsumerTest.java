@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
 import org.apache.kafka.common.TopicPartition;
@@ -32,6 +33,8 @@ class CachedConsumerTest {
   private final CachedConsumer consumer =
       new CachedConsumer("k:9092", this::open, () -> share, more -> {}, TimeUnit.MILLISECONDS.toNanos(100));
 
+  private long lease = consumer.lease();
+
   private FakeKafka open() {
     opened.add(opened.isEmpty() ? kafka : new FakeKafka(kafka));
     return opened.get(opened.size() - 1);
@@ -51,8 +54,8 @@ class CachedConsumerTest {
       throws IOException, InterruptedException {
     var found = new java.util.HashMap<TopicPartition, List<Long>>();
     ranges.keySet().forEach(tp -> found.put(tp, new ArrayList<>()));
-    consumer.hold(ranges);
-    for (Chunk chunk = consumer.take(5); chunk != null; chunk = consumer.take(5)) {
+    consumer.hold(lease, ranges);
+    for (Chunk chunk = consumer.take(lease, 5); chunk != null; chunk = consumer.take(lease, 5)) {
       if (chunk.gone != null) {
         gone.add(chunk.gone);
       }
@@ -282,7 +285,7 @@ class CachedConsumerTest {
     var error = assertThrows(IOException.class, () -> read(A, 0, 10));
     assertTrue(error.getMessage().contains("Kafka at k:9092: topic 't', partition 0, offset 0"), error.getMessage());
     assertFalse(consumer.release(() -> {}));
-    assertFalse(consumer.lease());
+    assertEquals(0, consumer.lease());
     eventually(kafka::left, "the consumer leaves Kafka");
   }
 
@@ -312,15 +315,41 @@ class CachedConsumerTest {
   }
 
   @Test
-  void silenceFailsTheTaskAfterItsTimeout() {
+  void silenceFailsTheTaskAfterItsTimeout() throws Exception {
     kafka.bounds(A, 0, 100);
     consumer.start();
-    consumer.hold(Map.of(A, new Range(0, 200)));
+    consumer.hold(lease, Map.of(A, new Range(0, 200)));
     var error = assertThrows(IOException.class, () -> {
-      while (consumer.take(0) != null) {
+      while (consumer.take(lease, 0) != null) {
         // Up to the end.
       }
     });
     assertTrue(error.getMessage().contains("nothing for 0 s"), error.getMessage());
+  }
+
+  @Test
+  void oldLeaseFailsAndTheNextTaskGetsAllRecords() throws Exception {
+    kafka.bounds(A, 0, 0);
+    consumer.start();
+    consumer.hold(lease, Map.of(A, new Range(0, 30)));
+    long old = lease;
+    var failed = new CompletableFuture<Throwable>();
+    var thread = new Thread(() -> {
+      try {
+        failed.complete(new AssertionError("was given " + consumer.take(old, 60)));
+      } catch (Exception e) {
+        failed.complete(e);
+      }
+    });
+    thread.start();
+    eventually(() -> thread.getState() == Thread.State.TIMED_WAITING, "the old task's thread waits");
+    assertTrue(consumer.release(() -> {}));
+    lease = consumer.lease();
+    var error = failed.get(5, TimeUnit.SECONDS);
+    assertTrue(error instanceof IOException && error.getMessage().contains("its lease"), error.toString());
+    kafka.write(A, 0, 30);
+    assertEquals(offsets(0, 30), read(A, 0, 30));
+    assertThrows(IOException.class, () -> consumer.hold(old, Map.of(A, new Range(5, 10))));
+    assertThrows(IOException.class, () -> consumer.take(old, 5));
   }
 }

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -52,7 +53,7 @@ class ConsumerPoolTest {
     return found;
   }
 
-  private TaskReader reader(long from, long to) {
+  private TaskReader reader(long from, long to) throws IOException {
     return new TaskReader(task(from, to), pool, 5, gone -> {}, bytes::addAndGet);
   }
 
@@ -123,13 +124,13 @@ class ConsumerPoolTest {
   @Test
   void consumerThatEndedIsReplaced() {
     var cluster = task(0, 1).clusters().get(0);
-    var first = pool.take("query/0", cluster);
+    var first = pool.take("query/0", cluster).consumer();
     pool.giveBack("query/0", cluster, first);
-    var again = pool.take("query/0", cluster);
+    var again = pool.take("query/0", cluster).consumer();
     assertSame(first, again);
     again.close();
     pool.giveBack("query/0", cluster, again);
-    var other = pool.take("query/0", cluster);
+    var other = pool.take("query/0", cluster).consumer();
     assertNotSame(first, other);
     pool.giveBack("query/0", cluster, other);
   }
@@ -142,5 +143,27 @@ class ConsumerPoolTest {
     pool.close("another");
     pool.close("query");
     eventually(() -> opened.get(0).left(), "the consumer leaves Kafka");
+  }
+
+  @Test
+  void readerThatIsReadOnAfterItsTaskFails() throws Exception {
+    var reader = reader(0, 100);
+    offsets(reader, 3);
+    reader.close();
+    var next = reader(0, 100);
+    var error = assertThrows(IOException.class, reader::next);
+    assertTrue(error.getMessage().startsWith("the task has ended"), error.getMessage());
+    assertEquals(100, offsets(next, 1000).size());
+    next.close();
+    assertEquals(1, opened.size());
+  }
+
+  @Test
+  void leaseIsGivenBackWhenAnotherClustersConsumerCannotBeTaken() throws Exception {
+    var good = task(0, 100).clusters().get(0);
+    var both = new TaskPartition("query/0", Arrays.asList(good, null), false, new String[0]);
+    assertThrows(RuntimeException.class, () -> new TaskReader(both, pool, 5, gone -> {}, bytes::addAndGet));
+    assertEquals(100, offsets(reader(0, 100), 1000).size());
+    assertEquals(1, opened.size(), "it is the same consumer");
   }
 }
