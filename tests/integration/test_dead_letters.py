@@ -118,7 +118,7 @@ class Owner:
 
     def __init__(self, kafka: KafkaSettings, topic: str, group: GroupOffsets, letters_to: str) -> None:
         self.topic = topic
-        self.agent = Agent("one", claims=True, fencing=True)
+        self.agent = Agent("one", fencing=True)
         self.committer = Committer(self.agent, kafka, CLUSTER, True, letters_to)
         node = TopicAssignment(kafka.bootstrap_servers, group.group_id, {0: "one"}, 1)
         self.agent.assigned(topic, node, 1)

@@ -33,7 +33,7 @@ class Consumer:
     """A consumer without Spark: what its planner and its handler would do, the test does."""
 
     def __init__(self, name: str, kafka: KafkaSettings, group: GroupOffsets, fencing: bool) -> None:
-        self.agent = Agent(name, claims=True, fencing=fencing)
+        self.agent = Agent(name, fencing=fencing)
         self.committer = Committer(self.agent, kafka, "c", fencing)
         self._kafka = kafka
         self._group = group

@@ -68,7 +68,7 @@ class Consumer:
 
     def __init__(self, name: str, cluster: Cluster, group: str, fencing: bool, of: str = "c") -> None:
         self.name, self.cluster, self.group = name, cluster, group
-        self.agent = Agent(name, claims=True, fencing=fencing)
+        self.agent = Agent(name, fencing=fencing)
         self.committer = Committer(self.agent, cluster.kafka, of, fencing)
         self.zxid = 0
         self.read: list[tuple[str, int, int]] = []

@@ -59,7 +59,7 @@ class Sparkless:
         )
         self.incarnation = settings.incarnation
         self.limit = 1_000_000
-        self.agent = Agent(name, claims=True, fencing=True)
+        self.agent = Agent(name, fencing=True)
         self._group = GroupOffsets(kafka, cluster.group_id)
         self._ending = Ending()
         self._stop = threading.Event()

@@ -6,13 +6,13 @@ from prometheus_client.core import Metric
 
 from muster.cluster.reading import Reading, SourceReading
 from muster.cluster.state import ClusterState
-from muster.consumer.agent import Agent
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.model import State, TopicAssignment
 from muster.core.positions import Jump, Why
 from muster.core.wire import WireError
 from muster.monitoring.exposition import Runs, Scraped, exposition
 from tests.monitoring.metrics_page import Described, described
+from tests.support.claiming import ClaimingAgent
 from tests.support.scraped import CLUSTER, OFFSETS, live, topic
 
 
@@ -41,7 +41,7 @@ def test_the_metrics_of_clusters() -> None:
 
 def test_the_metrics_of_a_consumer() -> None:
     now = [1000.0]
-    agent = Agent("me", clock=lambda: now[0])
+    agent = ClaimingAgent("me", clock=lambda: now[0])
     agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, epoch=4), zxid=1)
     agent.block("isolated")
     agent.unblock("isolated")

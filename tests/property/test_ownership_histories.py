@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster.core.model import TopicAssignment
-from muster.core.ownership import BatchPlan, Due, Offer, Ownership, PlanRefusedError, Source
+from muster.core.ownership import BatchPlan, Due, Offer, PlanRefusedError, Source
+from tests.support.claiming import ClaimingOwnership
 
 ME = "me"
 TOPICS = ("a", "b")
@@ -27,7 +28,7 @@ sources = st.sampled_from((0, 0, 0, 1))
 class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.ownership = Ownership(ME)
+        self.ownership = ClaimingOwnership(ME)
         self.history: list[tuple[int, dict[str, TopicAssignment]]] = [(0, {})]
         self.group: dict[Key, int] = {}
         self.processed: dict[Key, int] = {}

@@ -24,10 +24,7 @@ from muster.settings.connections import KafkaSettings
 
 
 class Holder:
-    """A consumer's agent that is assigned what the test says, and commits what is processed.
-
-    With `fencing` it claims its partitions first, and commits as a consumer job does.
-    """
+    """A consumer's agent that is assigned what the test says, claims that, and commits what is processed."""
 
     def __init__(
         self,
@@ -39,7 +36,7 @@ class Holder:
         rates: Mapping[str, float] | None = None,
         interval: float = 0.1,
     ) -> None:
-        self.agent = Agent("me", claims=fencing, fencing=fencing)
+        self.agent = Agent("me", fencing=fencing)
         self._servers = kafka.bootstrap_servers
         self._group = group
         self._zxid = 0

@@ -7,7 +7,6 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from muster.consumer.agent import Agent
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.planner import Planner
 from muster.consumer.status_page import make_status_page
@@ -17,6 +16,7 @@ from muster.core.positions import Committed
 from muster.core.wire import parse_status
 from muster.edges.kafka import KafkaError
 from muster.settings.connections import KafkaSettings
+from tests.support.claiming import ClaimingAgent
 from tests.support.consumer_settings import consumer_settings
 
 PLACE = Place("k:9092", "g")
@@ -61,7 +61,7 @@ class PlannedConsumer:
         self.kafka = kafka
         self.bounds = bounds
         self.now = 0.0
-        self.agent = Agent("me", fencing=True, clock=lambda: self.now, **agent_settings)
+        self.agent = ClaimingAgent("me", fencing=True, clock=lambda: self.now, **agent_settings)
         self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
         self.assign({p for _, p in kafka.ends}, 1)
         self.start()

@@ -16,6 +16,7 @@ from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
 from muster.core.wire import parse_status
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.support.claiming import ClaimingAgent
 from tests.support.consumer_settings import consumer_settings
 
 SECRET = "do-not-show"  # noqa: S105
@@ -24,7 +25,7 @@ KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092", "sasl.password": SE
 
 @pytest.fixture
 def agent() -> Agent:
-    made = Agent("me")
+    made = ClaimingAgent("me")
     made.assigned("t", TopicAssignment("k1:9092", "g", {0: "me", 1: "me", 2: "other"}, epoch=4), zxid=1)
     return made
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from muster.consumer.agent import Agent
 from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
 from muster.core.model import Loss, TopicAssignment
 from muster.core.ownership import LONGEST_RENEWAL, LONGEST_UNCOMMITTED, Place
 from muster.core.positions import Jump, Why
 from muster.core.wire import parse_status
+from tests.support.claiming import ClaimingAgent
 from tests.support.consumer_settings import consumer_settings
 
 PLACE = Place("k:9092", "g")
@@ -22,7 +22,7 @@ class Consumer:
 
     def __init__(self, longest_renewal: float = LONGEST_RENEWAL) -> None:
         self.now = 1000.0
-        self.agent = Agent(
+        self.agent = ClaimingAgent(
             "me", max_batch_time=120.0, clock=lambda: self.now, longest_renewal=longest_renewal
         )
         self.zxid = 0

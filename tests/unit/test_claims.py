@@ -122,7 +122,7 @@ class Fenced(FencedCommits):
 
 class Consumer:
     def __init__(self, name: str, broker: Broker) -> None:
-        self.agent = Agent(name, claims=True, fencing=True)
+        self.agent = Agent(name, fencing=True)
         group: Any = Group(broker, name)
         self.commits = Fenced(broker, name, group)
         self.stopped = threading.Event()

@@ -20,6 +20,7 @@ from muster.core.ownership import (
     renewal_interval,
 )
 from muster.core.positions import Jump, Why
+from tests.support.claiming import ClaimingOwnership, claim
 
 ME = "flights-1"
 HERE = Source("kafka:9092", "group")
@@ -37,7 +38,7 @@ class Consumer:
     """An `Ownership` with one topic and shorthands for what Spark and Kafka do."""
 
     def __init__(self) -> None:
-        self.ownership = Ownership(ME)
+        self.ownership = ClaimingOwnership(ME)
         self.zxid = 0
         self.now = 0.0
         self.ownership.query_started()
@@ -528,6 +529,7 @@ def test_a_topic_that_kafka_has_under_another_id_is_neither_offered_nor_committe
 def test_offer_changes_with_what_is_taken_up_or_given_up_and_with_nothing_else(consumer: Consumer) -> None:
     assert not consumer.ownership.offer_changes
     consumer.assign({0, 1})
+    claim(consumer.ownership)
     assert consumer.ownership.offer_changes
     consumer.offered()
     assert not consumer.ownership.offer_changes, "although Kafka did not say where they begin"
@@ -588,7 +590,7 @@ def test_jump_is_accepted_only_if_it_is_reported_and_true(consumer: Consumer) ->
 
 def claiming() -> Consumer:
     consumer = Consumer()
-    consumer.ownership = Ownership(ME, claims=True, fencing=True)
+    consumer.ownership = Ownership(ME, fencing=True)
     consumer.ownership.query_started()
     return consumer
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from muster.consumer.agent import Agent, StaleTokenError
+from muster.consumer.agent import StaleTokenError
 from muster.consumer.local_api import make_local_api
 from muster.consumer.plannings import Plannings
 from muster.consumer.source import planner
@@ -18,6 +18,7 @@ from muster.core.model import TopicAssignment
 from muster.core.ownership import Place, PlanRefusedError
 from muster.core.positions import Committed, Why
 from muster.settings.connections import KafkaSettings
+from tests.support.claiming import ClaimingAgent
 
 TopicPartition = tuple[str, int]
 KAFKA = KafkaSettings(config={"bootstrap.servers": "elsewhere:1", "client.rack": "r"})
@@ -52,7 +53,7 @@ class Query:
 
     def __init__(self, source_options: Mapping[str, str] | None = None, interval: float = 0.0) -> None:
         self.kafka = Kafka()
-        self.agent = Agent("me")
+        self.agent = ClaimingAgent("me")
         self.plannings = Plannings(
             self.agent,
             KAFKA,

@@ -49,7 +49,7 @@ def test_the_pause_doubles_while_it_happens_again_and_is_bounded() -> None:
 
 class Consumer:
     def __init__(self, fencing: bool) -> None:
-        self.ownership = Ownership("me", claims=True, fencing=fencing)
+        self.ownership = Ownership("me", fencing=fencing)
         self.ownership.query_started()
         self.zxid = 0
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from muster.consumer.agent import STOPPING, Agent
+from muster.consumer.agent import STOPPING
 from muster.consumer.lifecycle import Ending, Loop
 from muster.consumer.serial_handler import SerialHandler
 from muster.core.model import TopicAssignment
 from muster.sinks import Batch
 from tests.conftest import Eventually
+from tests.support.claiming import ClaimingAgent
 
 ME = "me"
 
@@ -55,7 +56,7 @@ class Consumer:
     """An agent with a query, whose batches a test plans and runs."""
 
     def __init__(self) -> None:
-        self.agent = Agent(ME, announces=True)
+        self.agent = ClaimingAgent(ME, announces=True)
         self.noting = Noting()
         self.handler = SerialHandler([self.noting], self.agent)
         self.token = self.agent.query_started()
@@ -230,7 +231,7 @@ def test_close_is_last(consumer: Consumer, eventually: Eventually) -> None:
 
 def test_each_handler_knows_of_its_own_topics() -> None:
     here, there = Noting(), Noting()
-    agent = Agent(ME, announces=True, handler_of=lambda topic: int(topic == "u"))
+    agent = ClaimingAgent(ME, announces=True, handler_of=lambda topic: int(topic == "u"))
     handler = SerialHandler([here, there], agent)
     loop = Loop("handler", handler.run, 60.0, Ending())
     loop.start()

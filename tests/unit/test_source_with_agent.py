@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from muster.consumer.agent import Agent
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.planner import Planner
 from muster.core.model import Seek, TopicAssignment, TopicPartition
 from muster.core.ownership import Place
 from muster.core.positions import Committed, Why, format_stamp, last_sought
 from muster.settings.connections import KafkaSettings
+from tests.support.claiming import ClaimingAgent
 
 PLACE = Place("k:9092", "g")
 
@@ -49,7 +49,7 @@ class Consumer:
     def __init__(self, kafka: Kafka, seeks: Mapping[int, Seek] | None = None) -> None:
         self.kafka = kafka
         self.now = 0.0
-        self.agent = Agent("me")
+        self.agent = ClaimingAgent("me")
         self.read: list[tuple[int, int, int]] = []
         self.assign("A", 1, seeks=seeks)
         self.start()

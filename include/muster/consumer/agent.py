@@ -98,7 +98,7 @@ class AgentSnapshot:
 class Agent:
     """The consumer `owner` as its threads see it. All methods are thread-safe and none blocks on I/O.
 
-    `claims`, `fencing` and `announces` are those of `Ownership`. `clock` is monotonic, in seconds. What needs the
+    `fencing` and `announces` are those of `Ownership`. `clock` is monotonic, in seconds. What needs the
     ownership alone goes straight to it: `locked` reads it, `change` changes it, and `wait_for` waits for a change of
     it.
 
@@ -110,7 +110,6 @@ class Agent:
     """
 
     owner: str
-    claims: bool = False
     fencing: bool = False
     announces: bool = False
     handler_of: Callable[[str], int] = lambda _topic: 0
@@ -158,9 +157,7 @@ class Agent:
     """For each topic the transaction and epoch of what was older than what is known also after a sync."""
 
     def __post_init__(self) -> None:
-        self._ownership = Ownership(
-            self.owner, self.claims, self.fencing, self.announces, self.longest_renewal
-        )
+        self._ownership = Ownership(self.owner, self.fencing, self.announces, self.longest_renewal)
         self._turns = Turns(self.handler_of)
 
     @contextmanager

@@ -95,7 +95,6 @@ class Job:
         self._ending = Ending()
         self._agent = Agent(
             settings.consumer,
-            claims=True,
             fencing=settings.fencing,
             announces=any(asks_to_know(handler) for handler in handlers.all),
             handler_of=handlers.number_of,

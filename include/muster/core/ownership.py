@@ -53,7 +53,7 @@ Invariants
 4. The epoch of a topic changes in the same step as the partitions that it took away turn to *closing*. So a
    status that shows epoch N and does not list a partition proves that the partition is closed, not that its
    removal is still unknown.
-5. With `claims`, a partition that was just taken up is not offered until it is claimed. So the committed offset that
+5. A partition that was just taken up is not offered until it is claimed. So the committed offset that
    it starts from is read after that. A claim begins only for a partition that is held and not closing, in the same
    step that notes it, and a partition whose claim has begun is not closed before that claim has ended: if it landed
    later, it would fence off the next owner. The same holds of the claim by which a stuck producer is replaced, but it
@@ -249,7 +249,7 @@ class _Partition:
 
     source: Source
     claim_epoch: int = 0
-    claimed: bool = True
+    claimed: bool = False
     claiming: bool = False
     """A claim has begun and has not ended: it may still fence off the owner of that time."""
     announced: bool = True
@@ -338,20 +338,17 @@ class Ownership:
 
     `blocks` are the reasons why nothing is taken up (isolation, stopping, being replaced); they add up. Without a
     query nothing is read, so then partitions close as soon as their commits are acknowledged.
-    `claims`: partitions have to be claimed before they are offered. `fencing`: the broker refuses late commits.
-    `announces`: the handler asks to know what it has.
+    `fencing`: the broker refuses late commits. `announces`: the handler asks to know what it has.
     """
 
     def __init__(
         self,
         owner: str,
-        claims: bool = False,
         fencing: bool = False,
         announces: bool = False,
         longest_renewal: float = LONGEST_RENEWAL,
     ) -> None:
         self.owner = owner
-        self._claims = claims
         self._fencing = fencing
         self._announces = announces
         self._longest_renewal = longest_renewal
@@ -928,9 +925,7 @@ class Ownership:
             for tp in ((name, number) for number in self._wanted(topic)):
                 if topic.source is not None and tp not in self.held and tp not in self.refused:
                     self._taken_up += 1
-                    self.held[tp] = _Partition(
-                        topic.source, self._taken_up, claimed=not self._claims, announced=not self._announces
-                    )
+                    self.held[tp] = _Partition(topic.source, self._taken_up, announced=not self._announces)
 
     def _wanted(self, topic: Topic) -> frozenset[int]:
         return frozenset() if self.blocks or topic.gone else topic.assigned

@@ -13,7 +13,6 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.consumer.agent import Agent
 from muster.consumer.local_api import make_local_api
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.protocol import NEXT_PATH
@@ -23,6 +22,7 @@ from muster.settings.connections import KafkaSettings
 from tests.faults.fuzz.malformed import mangled, odd_texts
 from tests.faults.fuzz.tally import count, examples
 from tests.faults.model.process import SETTINGS
+from tests.support.claiming import ClaimingAgent
 
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092"})
 
@@ -31,7 +31,7 @@ class Driver:
     """An agent with two partitions, and its pages."""
 
     def __init__(self, owner: str = "a") -> None:
-        self.agent = Agent("a")
+        self.agent = ClaimingAgent("a")
         owners = {0: owner, 1: owner} if owner else {}
         self.agent.assigned("t", TopicAssignment("k:9092", "g", owners, 3), 5)
         self.token = self.agent.query_started()

@@ -273,7 +273,6 @@ class Process:
         self.threads = Threads(self)
         self.agent = Agent(
             consumer,
-            claims=True,
             fencing=world.fencing,
             fail_on_data_loss=world.data_loss_fails,
             clock=world.clock,
