@@ -54,6 +54,13 @@ def test_another_incarnation_has_said_nothing() -> None:
     assert answers.said([]).keys() == {"b"}
 
 
+def test_answer_of_another_incarnation_replaces_all_answers_before() -> None:
+    answers = Answers()
+    answers.take([says("a", {0, 1})])
+    answers.take([ConsumerStatus("a", "j", {"u": TopicStatus(epoch=1)}, epochs=True)])
+    assert answers.said([])["a"].topics.keys() == {"u"}
+
+
 def test_consumer_that_left_has_said_nothing_when_it_is_back() -> None:
     answers = Answers()
     answers.take([says("a", {0, 1}), says("b", {2, 3})])

@@ -14,6 +14,7 @@ from muster.core.ownership import (
     PAUSED,
     RENEWAL_SPREAD,
     Ownership,
+    PassOver,
     Place,
     PlanRefusedError,
     Source,
@@ -636,6 +637,66 @@ def test_a_node_of_a_restored_zookeeper_counts_if_its_epoch_is_higher(consumer: 
     assert consumer.ownership.read_restored("t", assignment({1}, 9), 299)
     assert (consumer.lists(), consumer.epoch) == ((set(), {1}, set()), 9)
     assert consumer.ownership.read("t", assignment({0}, 10), 301), "from here on as ever"
+
+
+def test_expected_epoch_closes_what_an_older_one_gave(consumer: Consumer) -> None:
+    consumer.assign({0}, epoch=3)
+    consumer.plan({0: (0, 5)})
+    consumer.ownership.expect({"t": 3})
+    assert consumer.lists() == ({0}, set(), set())
+    consumer.ownership.expect({"t": 4})
+    assert (consumer.lists(), consumer.epoch) == ((set(), set(), {0}), 4)
+    assert not consumer.assign({0}, epoch=3)
+    assert consumer.assign({0}, epoch=4)
+    assert consumer.lists() == (set(), set(), {0}), "closed first"
+
+
+def test_partition_of_another_consumer_is_not_committed_without_fencing(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (0, 5)})
+    consumer.process()
+    consumer.assign(set(), epoch=2, others={0})
+    assert consumer.due() == {HERE.place: {("t", 1): 5}}, "1 has no other owner yet"
+
+
+def test_partition_planned_again_stands_where_that_plan_begins(consumer: Consumer) -> None:
+    """Another program set the group's offset back while the partition was in no plan."""
+    consumer.assign({0})
+    consumer.batch({0: (0, 5)})
+    consumer.plan({})
+    consumer.process()
+    consumer.plan({0: (2, 4)})
+    assert consumer.due() == {}
+    consumer.ownership.failed(consumer.ownership.batch())
+    assert consumer.ownership.pass_over(("t", 0), PassOver(2))
+    consumer.commit()
+    consumer.plan({0: (3, 4)})
+
+
+def test_record_is_not_passed_over_while_its_partition_is_offered(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)})
+    consumer.ownership.query_ended()
+    consumer.ownership.query_started()
+    asked, _ = consumer.offered()
+    assert not consumer.ownership.pass_over(("t", 0), PassOver(0)), "a plan may begin before it"
+    consumer.ownership.planned(asked, {"t": {0: (0, 5)}})
+    consumer.ownership.failed(consumer.ownership.batch())
+    assert consumer.ownership.pass_over(("t", 0), PassOver(0))
+
+
+def test_refused_partition_is_not_kept_and_begins_no_claim() -> None:
+    consumer = claiming()
+    consumer.assign({0})
+    claim_epochs = consumer.ownership.unclaimed()[HERE.place]
+    consumer.ownership.claimed(claim_epochs)
+    consumer.plan({0: (0, 5)})
+    tp, claim_epoch = ("t", 0), claim_epochs["t", 0]
+    assert consumer.ownership.keeps(tp, claim_epoch)
+    assert consumer.ownership.refuse(tp, claim_epoch)
+    assert consumer.lists() == (set(), set(), {0}), "Spark still has it"
+    assert not consumer.ownership.keeps(tp, claim_epoch)
+    assert not consumer.ownership.begin_claim(tp, claim_epoch)
 
 
 def test_committed_and_read_partition_is_due_again_within_a_day(consumer: Consumer) -> None:

@@ -23,7 +23,7 @@ from muster.core.model import (
 )
 from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
-from muster.core.state_machine import WENT_BACK, advance, consumers_to_ask, recreated
+from muster.core.state_machine import WENT_BACK, advance, consumers_to_ask, recreated, topics_ahead
 from tests.support.snapshots import HALVES, NOW, expect, members, status, topic
 
 
@@ -165,6 +165,15 @@ class TestRestored:
     def test_topic_without_a_node_waits_for_all_answers(self) -> None:
         assert step(topic(HALVES), members("a", "b", "c"), HALVES, self.answers()) is None
 
+    def test_noted_epoch_counts_though_no_consumer_reports_it(self) -> None:
+        noted = {"t": 7}
+        assert topics_ahead({"t": topic(HALVES)}, (), noted) == {"t"}
+        assert topics_ahead({"t": topic(HALVES, epoch=7)}, (), noted) == set()
+        assert step(topic(HALVES), members("a", "b"), HALVES, heard=Replies(epochs=noted)) is None
+        known = status("a", {0, 1}) | status("b", {2, 3})
+        done = expect(step(topic(HALVES), members("a", "b"), HALVES, known, heard=Replies(epochs=noted)))
+        assert done.assignment.epoch == done.state.epoch == 8
+
 
 class TestAway:
     """Owners that are registered and not live, and answer or do not."""
@@ -234,6 +243,13 @@ class TestAway:
         done = expect(step(taken, there, self.ALL_TO_A, status("b"), heard=holds))
         assert done.assignment.owners == {0: "a", 1: "a", 3: "a"}
         assert done.state.to_close == {"b": {2}}
+
+    def test_silent_live_owner_has_closed_nothing_its_predecessor_closed(self) -> None:
+        taken = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"a": {2, 3}}, to_close={"b": {2, 3}})
+        closed = Replies(older={"b": tuple(status("b").values())})
+        there = members("a", "b", older=("b",))
+        assert step(taken, there, self.ALL_TO_A, heard=closed) is None
+        assert expect(step(taken, there, self.ALL_TO_A, status("b"), heard=closed)).state.to_close == {}
 
     def test_crash_loop_is_not_waited_for_each_time(self) -> None:
         """It comes back within the delay again and again, and dies before it runs anything."""
@@ -581,6 +597,22 @@ class TestClosing:
         done = expect(step(snapshot, members("a", "b"), HALVES, status("a", {0, 1})))
         assert done.assignment.owners == {0: "a", 1: "a", 2: "b"}
         assert done.state.to_start == {"b": {2}}
+
+    def test_next_owner_that_is_back_gets_its_partition(self) -> None:
+        """It was away when its partitions were closed, and no other consumer subscribes to the topic."""
+        free = topic({0: "a", 1: "a"}, State.STARTING, to_start={"b": {2, 3}})
+        assert step(free, members("a")) is None
+        done = expect(step(free, members("a", "b")))
+        assert done.assignment.owners == HALVES
+        assert done.state.to_start == {"b": {2, 3}}
+
+    def test_report_from_before_a_partition_was_given_starts_nothing(self) -> None:
+        """The next owner runs by its report what it is given by this write: that was by an earlier epoch."""
+        answers = status("a", {0, 1}) | status("b", {2, 3})
+        done = expect(step(self.closing(), members("a", "b"), HALVES, answers))
+        assert done.assignment.owners == HALVES
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"b": {2, 3}}
 
     def test_written_progress_drops_what_already_runs(self) -> None:
         snapshot = topic({0: "a", 1: "a", 2: "b"}, State.CLOSING, to_start={"b": {2, 3}}, to_close={"a": {3}})
