@@ -23,6 +23,9 @@ KEEP ?=
 CELERY ?=
 # More arguments for a benchmark: `make bench-assignors BENCH="--rounds 5"`.
 BENCH ?=
+# `make test-mutants COUNT=20` draws fewer mutants, and SEED=7 the same ones as the run that printed this seed.
+COUNT ?=
+SEED ?=
 # More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
 PYTEST ?=
 
@@ -32,7 +35,7 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
-.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-hosts test-install bench-assignors bench-throughput bench-scale bench-failover \
+.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-mutants test-hosts test-install bench-assignors bench-throughput bench-scale bench-failover \
   bench-airflow-share bench-many-clusters bench picture screenshots docs check \
   quick format lock clean
 
@@ -105,6 +108,9 @@ test-faults: fetch ## A model of the whole system, its mutations, and real fault
 	@rm -f artifacts/faults.json
 	@status=0; LONG=$(LONG) MUSTER_TEST_FAULTS=all $(PYTHON) -m pytest tests/faults $(PYTEST) || status=$$?; \
 	  $(PYTHON) -m tests.support.fault_score faults || [ $$status -ne 0 ] || status=1; exit $$status
+
+test-mutants: fetch ## 150 small mistakes in the code that decides who reads and commits, of which tests miss 3 at most; COUNT=20, SEED=7
+	@$(PYTHON) -m tests.mutants $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 test-hosts: fetch ## Three hosts out of network namespaces (as root), cut off, killed and emptied in turn, with real servers
 	@rm -f artifacts/hosts.json

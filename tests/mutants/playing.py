@@ -1,0 +1,261 @@
+"""A warm pytest process that tries mutants: all is imported and collected once, and each mutant has a fork of it.
+
+It is a plugin of pytest, which `python -m tests.mutants` starts in a copy of the tree. Requests and answers are lines
+of JSON on two pipes. A step is a test of pytest, a stored history, or one of the random histories.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import coverage
+import pytest
+from _pytest.runner import runtestprotocol
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from devstack.kafka import Kafka
+from tests.faults.model.histories import DEFECTS, MISTAKES, play
+from tests.faults.model.world import Model
+from tests.mutants.drawing import FILES
+
+PIPES = "MUSTER_MUTANTS"
+"""The environment variable with the two file descriptors."""
+MODEL = "tests/faults/test_model.py"
+"""Where the rules of the random histories are."""
+HISTORIES, SEED = 100, 20260101
+"""So many random histories of the model, which follow from this seed."""
+PATIENCE, FACTOR = 20.0, 10
+"""A step may take so many seconds and so many times what it takes without a mutant."""
+
+# Each mutant meets the same examples, and nobody reads the smallest one.
+settings.register_profile(
+    "mutants", derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate)
+)
+settings.load_profile("mutants")
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    requests, answers = map(int, os.environ[PIPES].split(","))
+    session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    worker = Worker(session)
+    with os.fdopen(requests) as lines, os.fdopen(answers, "w") as out:
+        for line in lines:
+            request = json.loads(line)
+            print(json.dumps(getattr(worker, request.pop("do"))(**request)), file=out, flush=True)
+    worker.end()
+    return True
+
+
+class Worker:
+    """Answers requests; each public method is one."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._stored = {**MISTAKES, **DEFECTS}
+        self._items = {item.nodeid: item for item in session.items if not item.nodeid.startswith(MODEL)}
+        self._model = next(item.module for item in session.items if item.nodeid.startswith(MODEL))  # type: ignore
+        self._fixtures = lambda name: session._fixturemanager.getfixturedefs(name, session.items[0])
+        self._random: list[Any] = []
+        self._server: Any = None
+
+    def tests(self) -> list[str]:
+        """Return the names of all steps that are there."""
+        return [*self._items, *(f"history {name}" for name in self._stored)]
+
+    def record(self) -> Any:
+        """Return the random histories, with their settings."""
+        return _elsewhere(lambda: _recorded(self._model))
+
+    def know(self, histories: Sequence[Any]) -> list[str]:
+        """Take the random histories; return their names."""
+        self._random = list(histories)
+        return [f"random history {number}" for number in range(len(histories))]
+
+    def cover(self, steps: Sequence[str]) -> Any:
+        """Return how long each step takes and whether it passes, and which steps meet which line."""
+        return _elsewhere(lambda: self._cover(steps))
+
+    def serve_kafka(self) -> None:
+        """Start the Kafka that the tests of this process share."""
+        (fixture,) = self._fixtures("kafka_server")
+        self._server = Kafka(Path.cwd() / "kafka", guarded=True)
+        self._server.start()
+        fixture.func, fixture.argnames = (lambda: self._server), ()
+
+    def end(self) -> None:
+        """Stop what was started."""
+        if self._server is not None:
+            self._server.stop()
+
+    def attempt(self, file: str, function: str, source: str, steps: Mapping[str, float]) -> dict[str, Any]:
+        """Try a mutant: run steps until one fails, which it has to do with the mutant only."""
+        ran: list[str] = []
+        doubtful: list[str] = []
+        left = list(steps)
+        while left:
+            with _written(file, source):
+                how, passed = self._run(left, steps, lambda: _patch(file, function, source))
+            ran, left = [*ran, *left[: passed + 1]], left[passed:]
+            if how == "survived":
+                break
+            if self._run(left[:1], steps, lambda: None)[0] == "survived":
+                return {"how": how, "by": left[0], "ran": ran, "doubtful": doubtful}
+            doubtful.append(left.pop(0))
+        return {"how": "survived", "by": "", "ran": ran, "doubtful": doubtful}
+
+    def _run(
+        self, steps: Sequence[str], usual: Mapping[str, float], prepare: Callable[[], None]
+    ) -> tuple[str, int]:
+        """Run steps in a fork until one fails: how it ended, and how many passed before."""
+        with _fork(lambda tell: self._steps(steps, prepare, tell)) as answers:
+            for passed, step in enumerate(steps):
+                if not select.select([answers], [], [], PATIENCE + FACTOR * usual[step])[0]:
+                    return "timeout", passed
+                if os.read(answers, 1) != b".":  # it says so, or is dead
+                    return "killed", passed
+        return "survived", len(steps)
+
+    def _steps(
+        self, steps: Sequence[str], prepare: Callable[[], None], tell: Callable[[bytes], object]
+    ) -> None:
+        prepare()
+        for step, following in zip(steps, [*steps[1:], ""], strict=True):
+            tell(b"." if self._passes(step, following) else b"F")
+
+    def _passes(self, step: str, following: str) -> bool:
+        if (item := self._items.get(step)) is not None:
+            reports = runtestprotocol(item, nextitem=self._items.get(following), log=False)
+            return not any(report.failed for report in reports)
+        try:
+            self._play_history(step)
+        except Exception:
+            return False
+        return True
+
+    def _play_history(self, step: str) -> None:
+        if step.startswith("history "):
+            play(self._stored[step.removeprefix("history ")])
+            return
+        setting, events = self._random[int(step.rsplit(maxsplit=1)[-1])]
+        world = Model(*setting)
+        try:
+            for event in events:
+                world.do(tuple(event))
+            world.calm()
+        finally:
+            world.close()
+
+    def _cover(self, steps: Sequence[str]) -> Any:
+        meter = coverage.Coverage(
+            data_file=None, config_file=False, concurrency=["thread", "greenlet"], include=list(FILES)
+        )
+        meter.start()
+        usual: dict[str, float] = {}
+        failed: list[str] = []
+        for step, following in zip(steps, [*steps[1:], ""], strict=True):
+            meter.switch_context(step)
+            began = time.monotonic()
+            if not self._passes(step, following):
+                failed.append(step)
+            usual[step] = time.monotonic() - began
+        meter.stop()
+        data = meter.get_data()
+        return {
+            "usual": usual,
+            "failed": failed,
+            "lines": {file: data.contexts_by_lineno(str(Path(file).resolve())) for file in FILES},
+        }
+
+
+def _recorded(model: Any) -> list[Any]:
+    found: list[Any] = []
+
+    class Recorded(model.Machine):  # type: ignore[misc]
+        def teardown(self) -> None:
+            if hasattr(self, "world"):
+                found.append((self.world.setting, self.world.history))
+                self.world.close()
+
+    run_state_machine_as_test(
+        seed(SEED)(Recorded),
+        settings=settings(
+            max_examples=HISTORIES, stateful_step_count=model.STEPS, suppress_health_check=list(HealthCheck)
+        ),
+    )
+    return found[:HISTORIES]
+
+
+def _patch(file: str, function: str, source: str) -> None:
+    """Give every copy of a function that is loaded the code that it has in this source of its file."""
+    path = str(Path(file).resolve())
+    name = file.removeprefix("include/").removesuffix(".py").replace("/", ".")
+    exec(compile(source, "<mutant>", "exec"), vars(ModuleType(name)))  # noqa: S102  nothing else makes functions
+    named = [
+        f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__.co_qualname == function
+    ]
+    (new,) = (f for f in named if f.__code__.co_filename == "<mutant>")
+    there = [f for f in named if f.__code__.co_filename == path]
+    assert there, f"{function} of {file} is not loaded"
+    for old in there:
+        old.__code__, old.__defaults__, old.__kwdefaults__ = (
+            new.__code__,
+            new.__defaults__,
+            new.__kwdefaults__,
+        )
+
+
+@contextmanager
+def _written(file: str, source: str) -> Iterator[None]:
+    """Have the copy of the tree hold the mutant, for processes that tests start."""
+    path = Path(file)
+    original = path.read_text(encoding="utf-8")
+    path.write_text(source, encoding="utf-8")
+    try:
+        yield
+    finally:
+        path.write_text(original, encoding="utf-8")
+
+
+@contextmanager
+def _fork(work: Callable[[Callable[[bytes], object]], None]) -> Iterator[int]:
+    """Work in a fork, which ends with all that it started; what it tells is read from the file descriptor."""
+    answers, out = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.setsid()
+        try:
+            work(lambda told: os.write(out, told))
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(0)
+    os.close(out)
+    try:
+        yield answers
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(answers)
+
+
+def _elsewhere(work: Callable[[], Any]) -> Any:
+    """Return what `work` returns in a fork."""
+    with _fork(lambda tell: _tell_all(tell, json.dumps(work()).encode())) as answers:
+        return json.loads(b"".join(iter(lambda: os.read(answers, 1 << 16), b"")))
+
+
+def _tell_all(tell: Callable[[bytes], object], told: bytes) -> None:
+    while told:
+        told = told[tell(told) :]  # type: ignore[misc]
