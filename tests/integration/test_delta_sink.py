@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,10 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from deltalake.exceptions import SchemaMismatchError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.sinks import Batch, DeltaSink
+from muster.sinks import Batch, DeltaSink, SinkError
 from tests.conftest import Eventually
 from tests.support.database_writer import PARTITIONS, TOPIC, batch_of
 from tests.support.debian_programs import needed
@@ -195,12 +195,165 @@ def test_rows_that_the_table_refuses_leave_nothing_of_the_batch(tmp_path: Path) 
     sink = DeltaSink(str(tmp_path), partition_by=["partition"])
     write(sink, (0, 10))
     rows, batch = batch_of(10, 20)
-    with pytest.raises(SchemaMismatchError):
+    with pytest.raises(SinkError, match=r"no column 'more' \(string\)"):
         sink.store(rows.append_column("more", pa.array(["x"] * rows.num_rows)), batch)
     assert found(tmp_path) == once(0, 10)
     write(sink, (10, 20))
     assert found(tmp_path) == once(0, 20)
-    assert {path.name for path in tmp_path.glob("partition=*")} == {"partition=0", "partition=1"}
+    added = pa.table(deltalake.DeltaTable(str(tmp_path)).get_add_actions(flatten=True))
+    assert set(added.column("partition.partition").to_pylist()) == {0, 1}
+
+
+def with_column(begin: int, end: int, name: str, values: pa.Array) -> tuple[pa.Table, Batch]:
+    rows, batch = batch_of(begin, end)
+    return rows.append_column(name, values.take(pa.array([0] * rows.num_rows))), batch
+
+
+def test_cleared_table_is_written_again_by_a_running_sink(tmp_path: Path) -> None:
+    sink = DeltaSink(str(tmp_path / "table"))
+    write(sink, (0, 10), (10, 20))
+    shutil.rmtree(tmp_path / "table")
+    write(sink, (0, 20))
+    assert found(tmp_path / "table") == once(0, 20)
+
+
+@pytest.mark.parametrize("versions", [0, 1, 2, 3, 9])
+def test_table_made_again_by_others_is_read_as_it_is(tmp_path: Path, versions: int) -> None:
+    sink, other = DeltaSink(str(tmp_path / "table")), DeltaSink(str(tmp_path / "table"))
+    write(sink, (0, 10), (10, 20))
+    shutil.rmtree(tmp_path / "table")
+    for n in range(versions):
+        write(other, (n, n + 1))
+    write(sink, (0, 30))
+    assert found(tmp_path / "table") == once(0, 30)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_restored_table_gets_missing_records_again(tmp_path: Path, running: bool) -> None:
+    sink = DeltaSink(str(tmp_path))
+    write(sink, (0, 10), (10, 20), (20, 30), (30, 40))
+    deltalake.DeltaTable(str(tmp_path)).restore(2)
+    write(sink if running else DeltaSink(str(tmp_path)), (15, 35), partitions=(0,))
+    write(DeltaSink(str(tmp_path)), (0, 50))
+    assert found(tmp_path) == once(0, 50)
+
+
+def test_writer_that_missed_a_restore_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = DeltaSink(str(tmp_path))
+    write(late, (0, 10), (10, 20))
+    commit_of = deltalake.DeltaTable.create_write_transaction
+
+    def restored_before(table: deltalake.DeltaTable, *args: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        deltalake.DeltaTable(str(tmp_path)).restore(1)
+        commit_of(table, *args, **options)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", restored_before)
+    write(late, (20, 30), partitions=(0,))
+    write(DeltaSink(str(tmp_path)), (0, 40))
+    assert found(tmp_path) == once(0, 40)
+
+
+restores = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("write"), st.integers(0, 1), st.sampled_from([(0,), (1,), (0, 1)]), st.integers(0, 20)
+        ),
+        st.tuples(st.just("restore"), st.integers(0, 9), st.none(), st.none()),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(restores)
+def test_restores_at_any_time_leave_each_record_once(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, Any, Any]]
+) -> None:
+    path = tmp_path_factory.mktemp("delta")
+    sinks = [DeltaSink(str(path)) for _ in range(2)]
+    write(sinks[0], (0, 1))
+    stood = [once(0, 0), once(0, 1)]
+    for step, number, partitions, begin in steps:
+        table = deltalake.DeltaTable(str(path))
+        if step == "restore":
+            target = number % max(1, table.version())
+            table.restore(target)
+            stood += [stood[target]] * (deltalake.DeltaTable(str(path)).version() + 1 - len(stood))
+        else:
+            write(sinks[number], (begin, begin + 7), partitions=partitions)
+            after = stood[-1] | once(begin, begin + 7, partitions)
+            stood += [after] * (deltalake.DeltaTable(str(path)).version() + 1 - len(stood))
+        assert found(path) == stood[-1]
+
+
+def test_removal_by_others_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sink = DeltaSink(str(tmp_path))
+    write(sink, (0, 10))
+    deltalake.DeltaTable(str(tmp_path)).delete("offset < 5")
+    write(sink, (10, 20), (20, 30))
+    said = [record.message for record in caplog.records if "removed by others" in record.message]
+    assert len(said) == 1
+    assert "DELETE at version 2" in said[0]
+
+
+def test_missing_columns_are_null_and_new_ones_added_if_allowed(tmp_path: Path) -> None:
+    write(DeltaSink(str(tmp_path)), (0, 5))
+    rows, batch = batch_of(5, 10)
+    DeltaSink(str(tmp_path)).store(rows.drop_columns(["value"]), batch)
+    DeltaSink(str(tmp_path), new_columns=True).store(*with_column(10, 15, "more", pa.array(["x"])))
+    write(DeltaSink(str(tmp_path)), (15, 20))
+    values = delta_rows(tmp_path, "partition", "offset", "more")
+    assert Counter(more for _, _, more in values) == {None: 30, "x": 10}
+    assert len([value for _, _, value in found(tmp_path) if value is None]) == 10
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        (pa.array([1], pa.int64()), pa.array([1.75]), False),
+        (pa.array([1], pa.int32()), pa.array([2**40], pa.int64()), False),
+        (pa.array([1], pa.int64()), pa.array(["a"]), False),
+        (pa.array([1], pa.int64()), pa.array([2], pa.int16()), True),
+        (pa.array([1.5], pa.float64()), pa.array([2], pa.int32()), True),
+        (pa.array([[1]], pa.list_(pa.int64())), pa.array([[2]], pa.list_(pa.int32())), True),
+    ],
+)
+def test_types_are_widened_and_never_narrowed(
+    tmp_path: Path, first: pa.Array, second: pa.Array, kept: bool
+) -> None:
+    sink = DeltaSink(str(tmp_path))
+    sink.store(*with_column(0, 5, "n", first))
+    if not kept:
+        with pytest.raises(
+            SinkError, match=r"Delta table .*: column 'n' is \w+ in the batch and \w+ in the table"
+        ):
+            sink.store(*with_column(5, 10, "n", second))
+        return
+    sink.store(*with_column(5, 10, "n", second))
+    values = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().column("n").to_pylist()
+    assert Counter(map(str, values)) == {
+        str(first[0].as_py()): 10,
+        str(second.cast(first.type)[0].as_py()): 10,
+    }
+
+
+def test_table_that_is_not_as_said_is_refused(tmp_path: Path) -> None:
+    write(DeltaSink(str(tmp_path)), (0, 5))
+    with pytest.raises(SinkError, match="is partitioned by nothing, and 'partition_by' says topic"):
+        write(DeltaSink(str(tmp_path), partition_by=["topic"]), (5, 10))
+    forgets = {"delta.setTransactionRetentionDuration": "interval 1 days"}
+    deltalake.DeltaTable(str(tmp_path)).alter.set_table_properties(forgets)
+    with pytest.raises(SinkError, match="by which its log forgets"):
+        write(DeltaSink(str(tmp_path)), (5, 10))
+
+
+@pytest.mark.parametrize("options", [{"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}, {"conditional_put": "disabled"}])
+def test_store_without_atomic_names_is_refused(options: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"two commits could take one name"):
+        DeltaSink("s3://lake/flights", storage_options=options)
 
 
 writes = st.lists(

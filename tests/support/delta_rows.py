@@ -1,7 +1,12 @@
-"""What stands in a Delta table."""
+"""What stands in a Delta table.
+
+python -m tests.support.delta_rows PATH COLUMN ... prints the rows of these columns as JSON.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import deltalake
@@ -13,3 +18,7 @@ def delta_rows(path: Path, *columns: str) -> list[tuple[object, ...]]:
         return []
     table = deltalake.DeltaTable(str(path)).to_pyarrow_table(columns=list(columns))
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+if __name__ == "__main__":
+    print(json.dumps(delta_rows(Path(sys.argv[1]), *sys.argv[2:])))

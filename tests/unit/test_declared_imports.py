@@ -15,8 +15,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "include" / "muster"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = {"airflow": {"airflow"}, "spark": {"consumer", "handlers", "sinks"}}
-"""The packages of Muster that need an extra."""
+EXTRAS = {
+    "airflow": ("airflow/",),
+    "delta": ("sinks/delta_",),
+    "spark": ("consumer/", "handlers/", "sinks/"),
+}
+"""The modules of Muster that need an extra, by the beginning of their paths; the first that fits counts."""
+BESIDE = {"delta": "spark"}
+"""Extras that are installed with another one only."""
 OF_PROVIDERS = {
     "airflow.providers.apache.spark": "apache-airflow-providers-apache-spark",
     "airflow.providers.standard": "apache-airflow-providers-standard",
@@ -78,8 +84,8 @@ def needed() -> dict[str | None, dict[str, str]]:
     installed = {top: {normal(name) for name in names} for top, names in packages_distributions().items()}
     found: dict[str | None, dict[str, str]] = {extra: {} for extra in (None, *EXTRAS)}
     for file in sorted(PACKAGE.rglob("*.py")):
-        part = file.relative_to(PACKAGE).parts[0]
-        extra = next((name for name, parts in EXTRAS.items() if part in parts), None)
+        path = file.relative_to(PACKAGE).as_posix()
+        extra = next((name for name, begins in EXTRAS.items() if path.startswith(begins)), None)
         for module in imported(file):
             if (name := distribution_of(module, installed)) is not None:
                 found[extra].setdefault(name, f"{file.relative_to(PACKAGE)}: {module}")
@@ -89,7 +95,8 @@ def needed() -> dict[str | None, dict[str, str]]:
 def test_every_import_is_declared(needed: dict[str | None, dict[str, str]]) -> None:
     core = distributions(PROJECT["dependencies"])
     for extra, found in needed.items():
-        more = distributions(PROJECT["optional-dependencies"][extra]) if extra else set()
+        extras = {extra, BESIDE.get(extra or "")} - {None}
+        more = {name for each in extras for name in distributions(PROJECT["optional-dependencies"][each])}
         missing = {name: where for name, where in found.items() if name not in core | more}
         assert missing == {}, f"declare them in pyproject.toml, {extra or 'dependencies'}"
 

@@ -277,7 +277,7 @@ COMMANDS: Mapping[str, Command] = {
                 "after the batch under way, and commits it once, whatever is killed or moves meanwhile. Where no "
                 "consumer has a partition the coordinator commits the offset.\n\n"
                 "Records that come again are given to the handler again, in other batches than the first time. A "
-                "sink that drops what it has already, as muster.sinks.ParquetSink does, drops them."
+                "sink that drops what it has already, as muster.sinks.DeltaSink does, drops them."
             ),
             risky=True,
             foresee=foresee_seek,

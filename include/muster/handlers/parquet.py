@@ -1,7 +1,7 @@
 """Write each batch as Parquet files, with the record's place in Kafka beside its content.
 
 A batch that is delivered again is written again, so what stands there tells how often that happened; the demo counts
-it. Where every record is to stand once, use `muster.sinks.ParquetSink`.
+it. Where every record is to stand once, use `muster.sinks.DeltaSink`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from muster.sinks.parquet import expand
+from muster.sinks.expand import expand
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

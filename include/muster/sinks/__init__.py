@@ -1,16 +1,16 @@
 """Sinks for handlers in which a batch that is delivered again does not stand twice.
 
-`DeltaSink`, `DatabaseSink` and `ParquetSink` are such, as a handler or inside a handler. `Batch`, which each handler
+`DeltaSink` and `DatabaseSink` are such, as a handler or inside a handler. `Batch`, which each handler
 is given, is for sinks of one's own: its `ranges` name the place of the records in the sink, together with its
 `topic_ids`.
 """
 
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
+from muster.sinks.coverage import Coverage
 from muster.sinks.database import DatabaseSink
 from muster.sinks.delta import DeltaSink
-from muster.sinks.parquet import ParquetSink
-from muster.sinks.partition_folder import Coverage, SinkError
+from muster.sinks.sink_error import SinkError
 
 __all__ = [
     "Batch",
@@ -18,7 +18,6 @@ __all__ = [
     "DatabaseSink",
     "DeltaSink",
     "OffsetRange",
-    "ParquetSink",
     "SinkError",
     "TopicPartition",
 ]

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
-from muster.sinks.parquet import expand
-from muster.sinks.partition_folder import Coverage, SinkError
+from muster.sinks.coverage import Coverage
+from muster.sinks.expand import expand
 from muster.sinks.rows import Pieces, collected, log_left_out, missing_rows
+from muster.sinks.sink_error import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,14 +14,18 @@ import pyarrow as pa
 try:
     import deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+    from muster.sinks.delta_columns import created, lacking
+    from muster.sinks.delta_files import WRITTEN, FileWriter, added
+    from muster.sinks.delta_log import NOTE, TableLog, Versions, app_id, entry
 except ImportError:  # the extra `delta`
     deltalake = None
 
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
-from muster.sinks.parquet import expand
-from muster.sinks.partition_folder import Coverage, SinkError
-from muster.sinks.rows import collected, log_left_out, missing_rows
+from muster.sinks.expand import expand
+from muster.sinks.rows import log_left_out
+from muster.sinks.sink_error import SinkError, from_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,9 +33,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRIES = 10
+FORGETS = "delta.setTransactionRetentionDuration"
+"""The property of a table by which its log would forget which offsets stand there."""
+UNSAFE = {"aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "mount_allow_unsafe_rename"}
+"""Options of `deltalake` by which two commits may take one name."""
 
-Versions = dict[str, int]
-"""Delta Lake's transaction identifiers: version by application id."""
+Write = Callable[["FileWriter"], Iterable[Any]]
+"""Has the rows of a batch written to files, and returns a row of `WRITTEN` for each."""
 
 
 class DeltaSink:
@@ -38,23 +47,22 @@ class DeltaSink:
 
     As a handler it appends every batch as it is. Within a handler it takes what was made of the batch, as long as
     `topic`, `partition` and `offset` are still there; a record may have become no row, or several. A table that is
-    not there is created with the columns of the first batch, partitioned by `partition_by`.
+    not there is created with the columns of the first batch, partitioned by `partition_by`. Later batches may lack
+    columns, which are null then; with `new_columns` they may have more, which are added to the table.
 
-    The driver writes, with the package `deltalake` (the extra `delta`); no jar is needed, and the rows of a batch are
-    in its memory. `storage_options` are those of `deltalake` for object stores; `${VAR}` in them and in `path` is
-    taken from the environment of the driver.
+    The tasks of the batch write the files and the driver commits them, with the package `deltalake` (the extra
+    `delta`), which executors need as well; no jar is needed. `storage_options` are those of `deltalake` for object
+    stores; `${VAR}` in them and in `path` is taken from the environment of the driver.
 
-    **Invariant.** The table's log holds for each partition which offsets stand in the table, as transaction
-    identifiers (`txn`, see `_changed`). A commit
+    **Invariant.** The table's log holds for each partition which offsets stand in the table
+    (`muster.sinks.delta_log`). A commit
 
-    1. begins at a version of the table, at which it knows what is stored of the partitions of the batch;
+    1. begins at the newest version of the table, by which it knows what is stored of the partitions of the batch;
     2. appends the rows with the other offsets, and sets the identifiers of these partitions.
 
     Delta Lake refuses it if a commit after that version has set one of the identifiers. So each offset is in one
-    commit, whichever writer makes it, and however late. Commits for other partitions do not meet.
-
-    What is known is kept for the next batch. A commit therefore sets the identifiers of all partitions that are
-    known, so that it is refused if another writer has had one of them since; then all is read again.
+    commit, whichever writer makes it, and however late. Commits for other partitions do not meet. Nothing is left out
+    by what an earlier batch has seen: a table that was deleted, made again or restored is read as it is.
     """
 
     def __init__(
@@ -62,78 +70,115 @@ class DeltaSink:
         path: str,
         storage_options: Mapping[str, str] | None = None,
         partition_by: Sequence[str] = (),
+        new_columns: bool = False,
     ) -> None:
         if deltalake is None:
             raise ValueError("DeltaSink needs the package 'deltalake': install Muster's extra 'delta'")
         self.path = expand(path)
-        self.partition_by = list(partition_by)
+        self.partition_by = tuple(partition_by)
+        self.new_columns = new_columns
         self._options = {
             name: expand(value, f"storage_options.{name}") for name, value in (storage_options or {}).items()
         }
-        self._table: Any = None
-        self._known: dict[str, Coverage] = {}
+        _refuse_unsafe(self._options)
+        self._log: TableLog | None = None
+        self._named: frozenset[str] = frozenset()
+        self._head = b""
+        """The entry of the log at the version that is loaded, which tells this table from another at its path."""
 
     def __call__(self, frame: DataFrame, batch: Batch) -> None:
         """Write `frame`, which is `batch`, or was made of it.
 
-        Raises `SinkError` if it cannot be written, what `deltalake` raises, and what Spark raises if `frame` cannot
-        be computed; nothing of the batch is written then, or all of it.
+        Raises `SinkError` if it cannot be written, and what Spark raises if `frame` cannot be computed; nothing of
+        the batch is written then, or all of it.
         """
-        self.store(collected(frame, batch), batch)
+
+        def write(writer: FileWriter) -> Iterable[Any]:
+            try:
+                return frame.mapInArrow(writer, WRITTEN).collect()
+            except Exception as error:
+                raise from_task(error) from error
+
+        self._store(deltalake.Schema.from_json(frame.schema.json()), write, batch)
 
     def store(self, rows: pa.Table, batch: Batch) -> None:
-        """Write the rows of `batch`. Raises as `__call__` does."""
-        rows = _as_stored(rows)
+        """Write the rows of `batch`, which are in this process. Raises as `__call__` does."""
+
+        def write(writer: FileWriter) -> Iterable[Any]:
+            return [row for written in writer(rows.to_batches()) for row in written.to_pylist()]
+
+        self._store(deltalake.Schema.from_arrow(rows.schema), write, batch)
+
+    def _store(self, columns: Any, write: Write, batch: Batch) -> None:
         for _ in range(TRIES):
             try:
-                return self._commit(rows, batch)
+                return self._commit(columns, write, batch)
             except CommitFailedError as error:
                 log.warning("%s: %s; the table is read again", self.path, error)
-                self._forget()
+                self._log = None
+            except (DeltaError, OSError) as error:
+                self._log = None
+                raise SinkError(f"Delta table {self.path}: {error}") from error
             except BaseException:
-                self._forget()
+                self._log = None
                 raise
-        raise SinkError(f"{self.path}: {TRIES} commits were refused; see which other writers the table has")
+        raise SinkError(
+            f"Delta table {self.path}: {TRIES} commits were refused; see which other writers the table has"
+        )
 
-    def _forget(self) -> None:
-        self._table = None
-        self._known = {}
-
-    def _commit(self, rows: pa.Table, batch: Batch) -> None:
-        if self._table is None:
-            self._table = self._open(rows.schema)
-        before: dict[str, Coverage] = {}
+    def _commit(self, columns: Any, write: Write, batch: Batch) -> None:
+        known = self._look(columns)
         pieces: dict[TopicPartition, list[OffsetRange]] = {}
         for tp, held in batch.ranges.items():
-            app_id = _app_id(tp, batch.topic_ids.get(tp[0], ""))
-            before[app_id] = stored = self._known.get(app_id) or self._read(app_id)
-            missing = stored.missing(*held)
+            missing = known.stored(app_id(tp, batch.topic_ids.get(tp[0], ""))).missing(*held)
             log_left_out(tp, held, missing)
             if missing:
                 pieces[tp] = missing
         if not pieces:
             return
-        after = {**self._known, **before}
-        versions: Versions = {
-            app_id: stored.ranges[-1][1] for app_id, stored in after.items() if stored.ranges
-        }
-        for tp in pieces:
-            app_id = _app_id(tp, batch.topic_ids.get(tp[0], ""))
-            after[app_id] = Coverage([*before[app_id].ranges, batch.ranges[tp]])
-            versions |= _changed(app_id, before[app_id], after[app_id])
-        now = int(time.time() * 1000)
-        deltalake.write_deltalake(
-            self._table,
-            missing_rows(rows, pieces),
-            mode="append",
+        stored = {app_id(tp, batch.topic_ids.get(tp[0], "")): batch.ranges[tp] for tp in pieces}
+        versions: Versions = {}
+        for app, held in stored.items():
+            versions |= known.added(app, held)
+        table, now = known.table, int(time.time() * 1000)
+        writer = FileWriter(
+            self.path,
+            self._options,
+            pa.schema(table.schema().to_arrow()),
+            tuple(table.metadata().partition_columns),
+            dict(batch.ranges),
+            pieces,
+        )
+        note = {"batch": batch.id, "read": table.version(), "stored": stored}
+        table.create_write_transaction(
+            added(write(writer)),
+            "append",
+            table.schema(),
+            list(writer.partition_by),
             commit_properties=deltalake.CommitProperties(
-                custom_metadata={"muster": json.dumps({"batch": batch.id, "ranges": _shown(batch)})},
+                custom_metadata={NOTE: json.dumps(note)},
                 app_transactions=[deltalake.Transaction(*each, now) for each in sorted(versions.items())],
             ),
         )
-        self._known = after
+        known.committed(stored)
+        self._head = entry(self.path, self._options, table.version())
 
-    def _open(self, schema: pa.Schema) -> Any:
+    def _look(self, columns: Any) -> TableLog:
+        """Read the newest version of the table, which is made, or gets columns, if it lacks them."""
+        if self._log is None or entry(self.path, self._options, self._log.table.version()) != self._head:
+            self._log = TableLog(self.path, self._options, self._open(columns))
+        else:
+            self._log.refresh()
+        self._name_removals(self._log.removals)
+        table = self._log.table
+        self._head = entry(self.path, self._options, table.version())
+        self._check(table.metadata())
+        if new := lacking(self.path, table.schema(), columns, self.new_columns):
+            table.alter.add_columns(new)
+            return self._look(columns)
+        return self._log
+
+    def _open(self, columns: Any) -> Any:
         try:
             return deltalake.DeltaTable(self.path, storage_options=self._options)
         except TableNotFoundError:
@@ -141,71 +186,49 @@ class DeltaSink:
         try:
             return deltalake.DeltaTable.create(
                 self.path,
-                schema,
+                created(self.path, columns, self.partition_by),
                 mode="error",
-                partition_by=self.partition_by,
+                partition_by=list(self.partition_by),
                 storage_options=self._options,
             )
         except DeltaError:
             # Another consumer creates it at the same time; else this raises what is wrong.
             return deltalake.DeltaTable(self.path, storage_options=self._options)
 
-    def _read(self, app_id: str) -> Coverage:
-        """Read what the table's log says of a partition."""
+    def _name_removals(self, removals: Sequence[str]) -> None:
+        if new := [each for each in removals if each not in self._named]:
+            log.warning(
+                "Delta table %s: rows were removed by others (%s); records that stood there are not written again, "
+                "because the log still says that they are stored. To have them again, write to another table",
+                self.path,
+                ", ".join(new),
+            )
+        self._named = frozenset(removals)
 
-        def version(name: str) -> int:
-            found = self._table.transaction_version(app_id + name)
-            if found is None:
-                raise SinkError(f"{self.path}: the log has lost the transaction identifier {app_id}{name}")
-            return int(found)
-
-        end = self._table.transaction_version(app_id)
-        if end is None:
-            return Coverage()
-        runs = [(version(f":{n}:from"), version(f":{n}:to")) for n in range(version(":earlier"))]
-        return Coverage([*runs, (version(":from"), int(end))])
-
-
-def _app_id(tp: TopicPartition, topic_id: str) -> str:
-    return f"muster:{tp[0]}:{topic_id}:{tp[1]}"
-
-
-def _changed(app_id: str, before: Coverage, after: Coverage) -> Versions:
-    """Return the identifiers that say of a partition that `after` is stored, as far as `before` did not.
-
-    `APP` is the end of the last range, so it changes with every batch, and the others only where a batch does not
-    begin where the one before ended; `APP:from` is its beginning. The ranges before it, which a seek has left,
-    are `APP:0:from`, `APP:0:to` and so on; `APP:earlier` is their number.
-    """
-    *earlier, (begin, end) = after.ranges
-    found = {app_id: end}
-    if before.ranges and [*earlier, begin] == [*before.ranges[:-1], before.ranges[-1][0]]:
-        return found
-    found |= {f"{app_id}:from": begin, f"{app_id}:earlier": len(earlier)}
-    for number, (first, last) in enumerate(earlier):
-        found |= {f"{app_id}:{number}:from": first, f"{app_id}:{number}:to": last}
-    return found
+    def _check(self, metadata: Any) -> None:
+        """Raise `SinkError` for a table that is not what the options say, or whose log would forget."""
+        by = metadata.partition_columns
+        if self.partition_by and list(self.partition_by) != list(by):
+            raise SinkError(
+                f"Delta table {self.path} is partitioned by {', '.join(by) or 'nothing'}, and 'partition_by' says "
+                f"{', '.join(self.partition_by)}; set it to what the table has, or name another table"
+            )
+        if FORGETS in metadata.configuration:
+            raise SinkError(
+                f"Delta table {self.path} has the property {FORGETS}, by which its log forgets which offsets stand "
+                f"there; take it away (ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS}'))"
+            )
 
 
-def _shown(batch: Batch) -> dict[str, dict[int, OffsetRange]]:
-    found: dict[str, dict[int, OffsetRange]] = {}
-    for (topic, partition), held in sorted(batch.ranges.items()):
-        found.setdefault(topic, {})[partition] = held
-    return found
-
-
-def _as_stored(rows: pa.Table) -> pa.Table:
-    """Return `rows` with moments in UTC and columns that may be null.
-
-    Delta Lake keeps moments in UTC, and Spark gives them in the session's time zone. The first batch makes the table,
-    and a column that has no null there, as Spark may know, may have some later.
-    """
-    fields = [
-        field.with_nullable(True).with_type(
-            pa.timestamp("us", "UTC")
-            if pa.types.is_timestamp(field.type) and field.type.tz is not None
-            else field.type
-        )
-        for field in rows.schema
-    ]
-    return rows.cast(pa.schema(fields))
+def _refuse_unsafe(options: Mapping[str, str]) -> None:
+    """Raise ValueError for options by which an object store would let two commits take one name."""
+    given = {name.lower(): value.lower() for name, value in {**os.environ, **options}.items()}
+    for name in sorted(UNSAFE):
+        if given.get(name) in {"true", "1"}:
+            raise ValueError(f"'storage_options' {name}: two commits could take one name; leave it out")
+    for name in ("aws_conditional_put", "conditional_put"):
+        if given.get(name) == "disabled":
+            raise ValueError(
+                f"'storage_options' {name}: without a write that fails if the name is there two commits could take "
+                "one name; set it to 'etag'"
+            )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
-from muster.sinks.partition_folder import SinkError
+from muster.sinks.sink_error import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

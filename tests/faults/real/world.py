@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
-import pyarrow.parquet as pq
 
 from devstack.airflow_api import AirflowApi
 from devstack.demo.cluster_view import ClusterView
 from muster.core.model import State, TopicSnapshot
 from muster.edges.consul import ConsulCluster
 from muster.settings.cluster_settings import ClusterSettings
-from muster.sinks.pending_files import PENDING
 from tests.faults.real.deliveries import Journal
 from tests.faults.real.stack import CLUSTER, CONSUMERS, PARTITIONS, TOPIC, FaultStack
 from tests.support.commit_log import CommitLog
@@ -191,26 +191,17 @@ class World(FaultWorld):
             "faults", self.rows([times[p][number] for p, numbers in lost.items() for number in numbers])
         )
 
-    def pending(self) -> list[Path]:
-        """The files that the sink has not published yet."""
-        return [file for file in (self.stack.disk.folder / PENDING).rglob("*") if file.is_file()]
-
-    def published(self, partition: int) -> list[Path]:
-        """The files of a partition that readers see in the sink."""
-        return list(self.stack.disk.folder.glob(f"topic={TOPIC}/partition={partition}/*.parquet"))
-
     def in_sink(self) -> dict[int, list[int]]:
-        """Offsets of all rows that readers see in the sink, by partition, as often as they stand there.
+        """Offsets of all rows in the sink, by partition, as often as they stand there.
 
-        Each file is opened by the thread that has mounted the disk: Arrow's own, if they were there before it, do not
-        see it.
+        A process of its own reads them: threads that Arrow and `deltalake` made here before the disk was mounted do
+        not see it.
         """
+        command = [sys.executable, "-m", "tests.support.delta_rows", str(self.stack.disk.folder)]
+        result = subprocess.run([*command, "partition", "offset"], capture_output=True, text=True, check=True)
         found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
-        for file in [file for partition in found for file in self.published(partition)]:
-            with file.open("rb") as opened:
-                table = pq.read_table(opened, columns=["partition", "offset"], use_threads=False)
-            for partition, offset in zip(*(column.to_pylist() for column in table.columns), strict=True):
-                found[partition].append(offset)
+        for partition, offset in json.loads(result.stdout):
+            found[partition].append(offset)
         return found
 
     def close(self) -> None:

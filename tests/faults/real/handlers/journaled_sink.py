@@ -12,28 +12,17 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.sinks import Batch, ParquetSink
+from muster.sinks import Batch, DeltaSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from muster.core.model import TopicPartition
-    from muster.sinks.parquet import Folder
 
-MAX_DELAY = 5.0
-"""Seconds until records of partitions with an odd number are published, by a consumer that lives."""
-
-
-class JournaledSink(ParquetSink):
-    """Appends a line a batch to a file of its own below `journal`, before anything is written.
-
-    The files of partitions with an odd number are joined as with `file_size`: some because they are large enough,
-    some because they are old enough. Those of the others are published at once, as without.
-    """
+class JournaledSink(DeltaSink):
+    """Appends a line a batch to a file of its own below `journal`, before anything is written."""
 
     def __init__(self, path: str, journal: str) -> None:
-        super().__init__(path, file_size="10kB", max_delay=MAX_DELAY)
-        self._at_once = ParquetSink(path)
+        super().__init__(path)
         self._journal = Path(journal) / f"{os.getpid()}-{uuid.uuid4().hex}.jsonl"
 
     def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
@@ -42,6 +31,3 @@ class JournaledSink(ParquetSink):
         with self._journal.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"pid": os.getpid(), "at": time.time(), "ranges": ranges}) + "\n")
         super().__call__(batch_df, batch)
-
-    def _folder(self, tp: TopicPartition, topic_id: str) -> Folder:
-        return super()._folder(tp, topic_id) if tp[1] % 2 else self._at_once._folder(tp, topic_id)

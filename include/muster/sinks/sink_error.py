@@ -1,0 +1,17 @@
+"""The error of a sink, and how it comes from a task of Spark to the driver."""
+
+from __future__ import annotations
+
+import re
+
+_RAISED = re.compile(r"^(?:[\w.]*\.)?SinkError: (.*)$", re.MULTILINE)
+
+
+class SinkError(RuntimeError):
+    """The sink cannot be written to; the message names the table and the next step. No record is at fault for it."""
+
+
+def from_task(error: Exception) -> Exception:
+    """Return the `SinkError` that a task raised, if that is what Spark reports; else `error`."""
+    found = _RAISED.search(str(error))
+    return SinkError(found[1].strip()) if found else error
