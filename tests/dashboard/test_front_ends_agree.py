@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from muster.cli.main import main
 from muster.cluster.condition import Condition
-from muster.cluster.lag import TopicOffsets
 from muster.cluster.sources import Sources
 from muster.core.model import Loss
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import ConsumptionPause
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
@@ -137,9 +137,8 @@ def test_check_of_status_fails_where_the_page_has_a_problem(
 
 
 def test_check_of_status_fails_for_an_owner_without_progress(dashboard: Dashboard) -> None:
-    dashboard.world.consumers["a"].stalled = {
-        tp: 10_000.0 for tp in dashboard.world.consumers["a"].running if tp[0] == "t"
-    }
+    for tp in [tp for tp in dashboard.world.consumers["a"].running if tp[0] == "t"]:
+        dashboard.world.stands(tp, 10_000.0)
     found = status(dashboard)
     assert found["topics"][0]["state"] == "Stable"
     assert (found["code"], found["well"]) == (5, False)
@@ -151,6 +150,7 @@ def test_check_of_status_fails_for_an_owner_without_progress(dashboard: Dashboar
 def test_batch_beyond_max_batch_time_shows_in_status_and_on_the_page(dashboard: Dashboard) -> None:
     tp = next(tp for tp in dashboard.world.consumers["a"].running if tp[0] == "t")
     dashboard.world.consumers["a"].batch_seconds[tp] = 421.0
+    dashboard.world.consumers["a"].max_batch_time = 300.0
     found = status(dashboard)
     [waiting] = dashboard.get("/c/topics/t")["waiting"]
     assert (waiting["consumer"], waiting["phase"], waiting["partitions"]) == ("a", "finish", [[tp[1], tp[1]]])

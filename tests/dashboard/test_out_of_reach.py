@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from muster.cluster.cache import StateCache
-from muster.cluster.lag import TopicOffsets
 from muster.cluster.state import ClusterState
+from muster.core.offsets import TopicOffsets
 from muster.dashboard.access import Visitor
 from tests.support.runs import Topics, cluster, settle
 from tests.support.simulated import SimulatedCluster

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.cluster.lag import TopicOffsets
 from muster.core.model import Consumer, FailingRecord
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Exclusion, Overrides, Pin, RebalanceRequest
 from tests.support.runs import Topics, run, settle
 from tests.support.simulated import Node, SimulatedCluster

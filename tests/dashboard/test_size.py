@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from muster.cluster.lag import TopicOffsets
 from muster.core.model import (
     Consumer,
     ConsumerDetails,
@@ -25,6 +24,7 @@ from muster.core.model import (
     TopicState,
     TopicStatus,
 )
+from muster.core.offsets import TopicOffsets
 from muster.edges.consul import Members, Registration
 from tests.support.simulated import SimulatedCluster
 from tests.support.simulated_dashboard import Dashboard, SimulatedSources

@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from muster.cluster.cache import StateCache
-from muster.cluster.lag import TopicOffsets
 from muster.cluster.latest import Latest
 from muster.cluster.reading import LateError, Reading, SourceReading
 from muster.cluster.state import ClusterState
 from muster.core.model import State
+from muster.core.offsets import TopicOffsets
 from muster.edges.consul import ConsulError
 from muster.monitoring.exporter import Exporter
 from muster.monitoring.exposition import Runs, Scraped, TargetsUnknownError, exposition, targets

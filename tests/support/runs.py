@@ -63,6 +63,7 @@ def coordinator(
         topics,
         world.poll,
         load_assignor(assignor, {}),
+        offsets=world.offsets,
         clock=world.clock,
         pause=world.pause,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster.cluster.lag import TopicOffsets
 from muster.cluster.reading import InConsul
 from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import IsolationEntry, Overrides
 from muster.edges.consul import Members, Registration
 from muster.settings.cluster_settings import ClusterSettings

@@ -18,12 +18,16 @@ from muster.core.model import (
     Loss,
     Membership,
     PartitionLoad,
+    TopicPartition,
     TopicStatus,
     Transition,
 )
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Overrides, RebalanceRequest
+from muster.core.progress import Look, Mark
 from muster.core.wire import WireError, racks_parent
 from muster.edges.consul import Members, WaitIndex
+from muster.edges.kafka import KafkaError
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.edges.zookeeper_session import Operation, Session
@@ -197,12 +201,12 @@ class SimulatedConsumer:
     epochs: bool = True
     answers: bool = True
     rates: dict[tuple[str, int], float] = field(default_factory=dict)
-    stalled: dict[tuple[str, int], float] = field(default_factory=dict)
     failing: dict[tuple[str, int], FailingRecord] = field(default_factory=dict)
     batch_seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     losses: dict[tuple[str, int], tuple[Loss, ...]] = field(default_factory=dict)
     paused: set[tuple[str, int]] = field(default_factory=set)
     errors: tuple[str, ...] = ()
+    max_batch_time: float | None = None
     stuck: bool = False
     alive: bool = True
 
@@ -259,7 +263,6 @@ class SimulatedConsumer:
                         for name, p in self.running & self.rates.keys()
                         if name == t
                     },
-                    stalled={p: seconds for (name, p), seconds in self.stalled.items() if name == t},
                     failing={p: record for (name, p), record in self.failing.items() if name == t},
                     batch_seconds={p: took for (name, p), took in self.batch_seconds.items() if name == t},
                     losses={p: losses for (name, p), losses in self.losses.items() if name == t},
@@ -268,8 +271,24 @@ class SimulatedConsumer:
                 for t in topics
             },
             epochs=self.epochs,
+            max_batch_time=self.max_batch_time,
+            batch_seconds=max(self.batch_seconds.values(), default=None),
             details=ConsumerDetails(errors=self.errors),
         )
+
+
+@dataclass
+class SimulatedOffsets:
+    """What Kafka says of offsets: nothing is committed, and each partition has so many records."""
+
+    records: dict[TopicPartition, int] = field(default_factory=dict)
+    away: bool = False
+
+    def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
+        if self.away:
+            raise KafkaError("Kafka is out of reach")
+        ends = {(t, p): self.records.get((t, p), 0) for t, found in partitions.items() for p in found}
+        return TopicOffsets(partitions, ends, dict.fromkeys(ends, 0), dict.fromkeys(ends))
 
 
 @dataclass
@@ -283,6 +302,7 @@ class SimulatedCluster:
     attributes: dict[str, Consumer] = field(default_factory=dict)
     decided: Overrides = field(default_factory=Overrides)
     doubt: str = ""
+    offsets: SimulatedOffsets | None = None
     now: float = 1_000_000.0
 
     def __post_init__(self) -> None:
@@ -295,6 +315,14 @@ class SimulatedCluster:
         self.now += seconds
         for consumer in self.consumers.values():
             consumer.obey(self.store)
+
+    def stands(self, tp: TopicPartition, seconds: float) -> None:
+        """A partition has records, and has not moved for so many seconds."""
+        self.offsets = self.offsets or SimulatedOffsets()
+        self.offsets.records[tp] = 7
+        before = self.store.look()
+        marks = {**before.marks, tp: Mark(None, int(self.now - seconds))}
+        self.store.note_look(before, Look(self.now, marks))
 
     @property
     def catalog(self) -> SimulatedCluster:

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from fastapi import Header, HTTPException
 from fastapi.testclient import TestClient
 
-from muster.cluster.lag import TopicOffsets
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import IsolationEntry, Overrides
 from muster.core.wire import Racks, WireError
 from muster.dashboard.access import IdentifyVisitor, Right, Visitor

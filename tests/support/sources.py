@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.cluster.lag import TopicOffsets
 from muster.cluster.sources import Opener, Sources
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Overrides
+from muster.core.progress import Look
 from muster.core.wire import Racks, WireError
 from muster.edges.consul import Members
 from muster.edges.status import StatusResult
@@ -29,6 +30,10 @@ class StandIns:
 
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
         found: Mapping[str, TopicSnapshot | WireError] = self.store.snapshots()
+        return found
+
+    def look(self) -> Look:
+        found: Look = self.store.look()
         return found
 
     def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.reports import ConsumersReport
+from muster.coordinator.stuck import questions
 from muster.core import wire
 from muster.core.model import Consumer, State
+from muster.core.overrides import Pause
 from muster.edges.consul import WaitIndex
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connections import KafkaSettings
 from tests.support.runs import Topics, coordinator, run, settle, settled_world, state_of
-from tests.support.simulated import Node, SimulatedCluster
+from tests.support.simulated import Node, SimulatedCluster, SimulatedOffsets
 
 
 @pytest.fixture
@@ -422,7 +425,7 @@ def test_first_epoch_of_a_topic_is_by_the_clock_of_zookeeper(world: SimulatedClu
 
 def test_stalled_owner_is_stuck_with_its_own_errors(world: SimulatedCluster) -> None:
     partition = next(p for p, owner in world.owners().items() if owner == "a")
-    world.consumers["a"].stalled = {("t", partition): 400.0}
+    world.stands(("t", partition), 400.0)
     world.consumers["a"].errors = ("query: partition 3 has no leader",)
     one = coordinator(world, KAFKA, settings={"stuck_after": 300})
     plan = one.compute_assignment(20)
@@ -439,3 +442,63 @@ def test_subscriptions_are_honoured(world: SimulatedCluster) -> None:
     settle(world, KAFKA, "sticky")
     assert "a" not in world.owners("t").values()
     assert "a" in world.owners("u").values()
+
+
+def test_partition_stands_still_over_runs_and_is_named(world: SimulatedCluster) -> None:
+    world.offsets = SimulatedOffsets({("t", 3): 7})
+    one = partial(coordinator, world, KAFKA, settings={"stuck_after": 300})
+    assert one().compute_assignment().stuck == []
+    world.consumers[world.owners()[3]].errors = ("query: no leader",)
+    world.pause(301)
+    plan = one().compute_assignment()
+    [message] = plan.stuck
+    assert plan.needed, "so that the run fails with it"
+    assert f"in partition(s) 3 since {wire.to_iso(1_000_000)[:10]}" in message
+    assert "query: no leader" in message
+    assert one().advance(1).trouble == [message]
+    world.offsets.records.clear()
+    assert [one().compute_assignment().stuck for _ in (1, 2) if not world.pause(60)] == [[], []]
+
+
+@pytest.mark.parametrize("why", ["no consumer is live", "doubt of the servers"])
+def test_standstill_without_consumers_fails_the_run(world: SimulatedCluster, why: str) -> None:
+    world.offsets = SimulatedOffsets({("t", 3): 7})
+    one = partial(coordinator, world, KAFKA, settings={"stuck_after": 300})
+    one().compute_assignment()
+    if why.startswith("doubt"):
+        world.doubt = why
+    else:
+        for consumer in world.consumers.values():
+            consumer.alive = False
+    assert one().compute_assignment().needed is False
+    world.pause(301)
+    assert one().compute_assignment().needed
+    [message] = one().advance(1).trouble
+    assert why in message
+    [question] = questions(one())
+    assert (question.consumer, question.topic, question.record) == ("", "t", None)
+    assert why in question.body
+    assert one().stands_still("t")
+    assert not one().stands_still("u")
+
+
+def test_paused_cluster_stands_still_without_failing_the_run(world: SimulatedCluster) -> None:
+    world.stands(("t", 3), 400.0)
+    world.decided = replace(world.decided, paused=Pause(by="ann", at=1.0, why="a release"))
+    plan = coordinator(world, KAFKA, settings={"stuck_after": 300}).compute_assignment()
+    assert (plan.needed, plan.stuck) == (False, [])
+    assert any("partition(s) 3: paused by ann" in line for line in plan.warnings)
+
+
+def test_kafka_out_of_reach_for_too_long_fails_the_run(world: SimulatedCluster) -> None:
+    world.offsets = SimulatedOffsets({("t", 3): 7})
+    one = partial(coordinator, world, KAFKA, settings={"stuck_after": 300})
+    one().compute_assignment()
+    world.offsets.away = True
+    world.pause(299)
+    assert one().compute_assignment().stuck == []
+    world.pause(2)
+    assert any("Kafka's offsets were read last at" in line for line in one().compute_assignment().stuck)
+    world.offsets.away = False
+    [message] = one().compute_assignment().stuck
+    assert message.startswith("topic t makes no progress"), "what was unknown has not moved"

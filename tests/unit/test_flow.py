@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.core.diagnosis import held_up
+from muster.core.diagnosis import Situation, held_up, named, stuck
 from muster.core.flow import with_flow
 from muster.core.model import (
     Consumer,
@@ -22,6 +22,8 @@ from muster.core.model import (
     TopicStatus,
 )
 from muster.core.overrides import ConsumptionPause, Overrides, Pause
+from muster.core.patience import Replies
+from muster.core.progress import Look, Mark
 from muster.core.wire import WireError, format_assignment, parse_assignment, parse_status
 from tests.support.runs import Topics, coordinator, run, settled_world
 from tests.support.simulated import SimulatedCluster
@@ -151,21 +153,38 @@ def test_pause_waits_while_coordination_is_paused() -> None:
 # Diagnosis
 
 
-def test_paused_partition_is_not_stuck() -> None:
-    status = ConsumerStatus("a", "i", {"t": TopicStatus(running=frozenset({0}), epoch=7, stalled={0: 500.0})})
-    membership = Membership({"a": Consumer("a")})
-    assert held_up({"t": snapshot()}, membership, {"a": status}, {}, 300.0).keys() == {"t"}
-    still = {"t": snapshot(replace(NODE, paused=frozenset({0})))}
-    assert held_up(still, membership, {"a": status}, {}, 300.0) == {}
-    record = FailingRecord(17, "OSError: no sink", 3)
-    failing = replace(status, topics={"t": replace(status.on("t"), failing={0: record})})
-    assert held_up({"t": snapshot()}, membership, {"a": failing}, {}, 300.0).keys() == {"t"}
-    assert held_up(still, membership, {"a": failing}, {}, 300.0) == {}
+@pytest.fixture
+def standing() -> Situation:
+    """Partition 0 of a Stable topic, which consumer a runs, has not moved for 500 s."""
+    status = ConsumerStatus("a", "i", {"t": TopicStatus(running=frozenset({0}), epoch=7)})
+    look = Look(1_000.0, {("t", 0): Mark(5, 500)})
+    consumers = Membership({"a": Consumer("a")})
+    return Situation({"t": snapshot()}, consumers, Replies({"a": status}), 1_000.0, 300.0, look=look)
 
 
-def test_paused_partition_that_is_parked_waits_for_a_person_all_along() -> None:
+def failing(situation: Situation, record: FailingRecord) -> Situation:
+    status = situation.replies.statuses["a"]
+    said = replace(status, topics={"t": replace(status.on("t"), failing={0: record})})
+    return replace(situation, replies=Replies({"a": said}))
+
+
+@pytest.mark.parametrize("record", [None, FailingRecord(17, "OSError: no sink", 3)])
+def test_paused_partition_is_named_without_a_question(
+    standing: Situation, record: FailingRecord | None
+) -> None:
+    if record is not None:
+        standing = failing(standing, record)
+    assert stuck(standing, held_up(standing)).keys() == {"t"}
+    still = replace(standing, overrides=Overrides(consumption=(ConsumptionPause(**SAID, topic="t"),)))
+    assert stuck(still, held_up(still)) == {}
+    [said] = named(held_up(still))
+    assert said.startswith("topic t: partition(s) 0: consumption of topic t paused by ann")
+
+
+def test_paused_partition_that_is_parked_waits_for_a_person_all_along(standing: Situation) -> None:
     record = FailingRecord(30, "40 records from offset 30 on were deleted by retention", parked=True, lost=40)
-    status = ConsumerStatus("a", "i", {"t": TopicStatus(frozenset({0}), epoch=7, failing={0: record})})
-    paused = snapshot(replace(NODE, paused=frozenset({0})))
-    [waiting] = held_up({"t": paused}, Membership({"a": Consumer("a")}), {"a": status}, {}, 300.0)["t"]
+    paused = replace(
+        failing(standing, record), overrides=Overrides(consumption=(ConsumptionPause(**SAID, topic="t"),))
+    )
+    [waiting, _] = held_up(paused)["t"]
     assert (waiting.partitions, waiting.offset, waiting.lost) == ((0,), 30, 40)

@@ -72,7 +72,7 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     failing = world.consumers[owner].failing
     failing["t", partition] = FailingRecord(17, "ValueError: no date", 8, parked=True)
-    world.consumers[owner].stalled["t", partition] = 900.0
+    world.stands(("t", partition), 900.0)
     one = coordinator(world, KAFKA, settings=PATIENCE)
     [question] = questions(one)
     assert question.record == ("t", partition, 17)
@@ -115,7 +115,7 @@ def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: Simul
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     world.consumers[owner].failing["t", partition] = FailingRecord(17, "OSError: no sink", 3)
     assert questions(coordinator(world, KAFKA, settings=PATIENCE)) == []
-    world.consumers[owner].stalled["t", partition] = 11.0
+    world.stands(("t", partition), 11.0)
     one = coordinator(world, KAFKA, settings=PATIENCE)
     [question] = questions(one)
     assert question.record == ("t", partition, 17)
@@ -138,6 +138,7 @@ def test_batch_beyond_max_batch_time_is_asked_about_at_once_and_its_question_say
 ) -> None:
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     world.consumers[owner].batch_seconds["t", partition] = 421.0
+    world.consumers[owner].max_batch_time = 300.0
     one = coordinator(world, KAFKA, settings={"stuck_after": 10_000})
     [question] = questions(one)
     assert question.record is None
@@ -163,6 +164,7 @@ def test_batch_beyond_max_batch_time_is_asked_about_while_its_partition_is_to_be
 ) -> None:
     world.join("d")
     world.consumers["a"].stuck = True
+    world.consumers["a"].max_batch_time = 300.0
     world.consumers["a"].batch_seconds = {tp: 400.0 for tp in world.consumers["a"].running if tp[0] == "t"}
     one = coordinator(world, KAFKA, settings={"stuck_after": 10_000})
     one.advance(5)

@@ -92,13 +92,6 @@ def test_topic_id_that_is_none_is_named(topic_id: str) -> None:
         wire.parse_assignment(node.encode(), "/p")
 
 
-def test_stalled_partitions_are_read_leniently() -> None:
-    offsets = '{"0":{"stalled":40.5},"1":{"stalled":0},"2":{"stalled":"long"},"3":{"lag":1},"x":{"stalled":1},"4":7}'
-    topic = f'{{"running":[0],"starting":[],"closing":[],"offsets":{offsets}}}'
-    answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
-    assert answer.on("t").stalled == {0: 40.5}
-
-
 def test_lost_records_of_a_parked_partition_are_read_leniently() -> None:
     failing = '{"0":{"offset":30,"lost":40,"parked":true},"1":{"offset":30,"lost":-1}}'
     topic = f'{{"running":[0],"starting":[],"closing":[],"failing":{failing}}}'
@@ -107,7 +100,7 @@ def test_lost_records_of_a_parked_partition_are_read_leniently() -> None:
 
 
 def test_seconds_of_a_batch_are_read_leniently() -> None:
-    offsets = '{"0":{"batch":400.5},"1":{"batch":[1]},"2":{"stalled":7}}'
+    offsets = '{"0":{"batch":400.5},"1":{"batch":[1]},"2":{"lag":7}}'
     topic = f'{{"running":[0],"starting":[],"closing":[],"offsets":{offsets}}}'
     answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
     assert answer.on("t").batch_seconds == {0: 400.5}

@@ -51,7 +51,8 @@ dead-letter topic. About a consumer choose:
   `muster_commands__{name}` takes it back.
 - **Wait**: nothing is changed. If it still holds things up after another {stuck:g} s, you are asked again.
 
-A question closes by itself when the consumer holds up nothing any more.
+Where no live consumer holds a topic up, the question says what does, and what to do. A question closes by itself when
+what it is about holds up nothing any more.
 """
 
 
@@ -106,6 +107,7 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
             "body": each.body,
             "options": [*_answers(each.consumer, each.commands), WAIT],
             "record": None if each.record is None else list(each.record),
+            "topic": each.topic,
         }
         for each in found
     ]
@@ -114,7 +116,7 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
 def _answers(consumer: str, commands: Collection[str]) -> list[str]:
     """Return what can be answered beside "Wait": one of the `commands` about a record, or to isolate `consumer`."""
     about_record = [label for label, name in ABOUT_RECORD.items() if name in commands]
-    return about_record or [f"{ISOLATE} {consumer}"]
+    return about_record or ([f"{ISOLATE} {consumer}"] if consumer else [])
 
 
 def still_holds_up(name: str, consumer: str) -> bool:
@@ -123,6 +125,14 @@ def still_holds_up(name: str, consumer: str) -> bool:
 
     with open_edges(load_clusters()[name]) as coordinator:
         return coordinator.waits_for(consumer)
+
+
+def still_stands(name: str, topic: str) -> bool:
+    """Tell whether `topic` is still held up. Raises `ZooKeeperError` or `ConsulError`."""
+    from muster.airflow.coordination import open_edges  # noqa: PLC0415 - see the module
+
+    with open_edges(load_clusters()[name]) as coordinator:
+        return coordinator.stands_still(topic)
 
 
 def still_fails(name: str, record: list[Any]) -> bool:
@@ -134,8 +144,8 @@ def still_fails(name: str, record: list[Any]) -> bool:
 
 
 class AskAPerson(HITLOperator):
-    """Asks about `consumer` of `cluster`, or about the `record` (topic, partition, offset) that its handler fails
-    with, and does as answered.
+    """Asks about `consumer` of `cluster`, about the `record` (topic, partition, offset) that its handler fails with,
+    or, without a consumer, about the `topic` that is held up, and does as answered.
 
     The return value is `{"consumer", "answer", "by"}`; `answer` is `isolated`, the name of a command about records,
     `waited` or `obsolete`.
@@ -144,17 +154,26 @@ class AskAPerson(HITLOperator):
     template_fields: Collection[str] = ()
 
     def __init__(
-        self, *, cluster: str, consumer: str, record: list[Any] | None = None, **kwargs: Any
+        self,
+        *,
+        cluster: str,
+        consumer: str,
+        record: list[Any] | None = None,
+        topic: str = "",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
         self.consumer = consumer
         self.record = record
+        self.topic = topic
 
     @property
     def about(self) -> str:
         """What the question is about, in a few words."""
-        return self.consumer if self.record is None else "{} [{}], offset {}".format(*self.record)
+        if self.record is not None:
+            return "{} [{}], offset {}".format(*self.record)
+        return self.consumer or f"topic {self.topic}"
 
     def execute(self, context: Context) -> None:
         """Put the question, and wait for the answer in the triggerer."""
@@ -163,9 +182,12 @@ class AskAPerson(HITLOperator):
         except TaskAwaitingInput:  # a wait in which no code of ours would run
             ti_id = str(context["ti"].id)
             self.defer(
-                trigger=HoldUpTrigger(self.cluster, self.consumer, ti_id=ti_id, record=self.record),
+                trigger=self._trigger(ti_id=ti_id),
                 method_name="execute_complete",
             )
+
+    def _trigger(self, **given: Any) -> HoldUpTrigger:
+        return HoldUpTrigger(self.cluster, self.consumer, record=self.record, topic=self.topic, **given)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Do as answered. Raises `AirflowFailException` if that cannot be done any more."""
@@ -180,7 +202,7 @@ class AskAPerson(HITLOperator):
             self.log.info("%s says: wait", who)
             until = time.time() + cluster.stuck_after
             self.defer(
-                trigger=HoldUpTrigger(self.cluster, self.consumer, until=until, by=who, record=self.record),
+                trigger=self._trigger(until=until, by=who),
                 method_name="execute_complete",
             )
         why = "held things up for too long; approved when asked"
@@ -213,6 +235,7 @@ class HoldUpTrigger(MusterTrigger):
     until: float | None = None
     by: str | None = None
     record: list[Any] | None = None
+    topic: str = ""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every few seconds."""
@@ -238,6 +261,8 @@ class HoldUpTrigger(MusterTrigger):
     def _stands(self) -> bool:
         if self.record is not None:
             return still_fails(self.cluster, self.record)
+        if self.topic:
+            return still_stands(self.cluster, self.topic)
         return still_holds_up(self.cluster, self.consumer)
 
     # Airflow has no public way for a trigger to see or give the answer of its task.

@@ -26,7 +26,7 @@ from muster.settings.clusters import load_clusters
 NOT_WELL = 5
 """Exit code of `--check` where something needs a look."""
 SHOWN = 30
-_PLACES = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.CONSUMERS)
+_PLACES = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.CONSUMERS, SourceName.PROGRESS)
 
 
 @click.command()
@@ -185,4 +185,4 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     yield from listed("no status: ", silent, limit)
     waiting = [str(each) for of_topic in found.waiting.values() for each in of_topic]
     yield from listed("waiting: ", waiting, limit)
-    yield from listed("stuck: ", list(found.stuck.values()), limit)
+    yield from listed("stuck: ", [*found.stuck.values(), *([found.blind] if found.blind else [])], limit)

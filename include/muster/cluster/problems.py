@@ -87,6 +87,10 @@ def _of_topics(state: ClusterState) -> Iterator[Problem]:
         yield Problem("critical", why, topic=topic)
     for topic, message in state.stuck.items():
         yield Problem("critical", message, topic=topic)
+    if state.blind:
+        yield Problem("critical", state.blind)
+    for what in state.named:
+        yield Problem("warning", what, blocking=False)
     if state.membership is not None and state.snapshots and not state.live:
         yield Problem(
             "critical",

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
-from muster.cluster.lag import Rates, TopicOffsets
+from muster.cluster.lag import Rates
 from muster.cluster.latest import Latest
 from muster.cluster.reading import (
     InConsul,
@@ -25,6 +25,7 @@ from muster.cluster.reading import (
 from muster.cluster.sources import Sources
 from muster.core.history import Record
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot
+from muster.core.offsets import TopicOffsets
 from muster.settings.cluster_settings import ClusterSettings
 
 OFFSETS_LAST = 5.0
@@ -37,7 +38,11 @@ HISTORY_READ = 100
 """Records of the history that are read."""
 
 
-_AFTER = {SourceName.CONSUMERS: SourceName.CONSUL, SourceName.HISTORY: SourceName.ZOOKEEPER}
+_AFTER = {
+    SourceName.CONSUMERS: SourceName.CONSUL,
+    SourceName.PROGRESS: SourceName.ZOOKEEPER,
+    SourceName.HISTORY: SourceName.ZOOKEEPER,
+}
 """Sources that are read with what another one has just said."""
 
 Begun = Mapping[SourceName, Future[SourceReading[Any]]]
@@ -73,6 +78,7 @@ class Reader:
             SourceName.CONSUL: self._consul,
             SourceName.CONSUMERS: latest(SourceName.CONSUMERS, self._read_consumers),
             SourceName.KAFKA: latest(SourceName.KAFKA, self._read_kafka),
+            SourceName.PROGRESS: latest(SourceName.PROGRESS, sources.look),
             SourceName.HISTORY: self._history,
         }
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from muster.cluster.lag import TopicOffsets
 from muster.core.history import Record
 from muster.core.model import ConsumerStatus, TopicSnapshot
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import NO_OVERRIDES, Overrides
+from muster.core.progress import Look
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError, Members
 from muster.edges.kafka import KafkaError
@@ -80,12 +81,13 @@ Topics = Mapping[str, TopicSnapshot | WireError]
 
 
 class SourceName(StrEnum):
-    """A source of a cluster's state. The history is in ZooKeeper, too, and read by those that ask for it."""
+    """A source of a cluster's state. Progress and history are in ZooKeeper as well, for those that ask for them."""
 
     ZOOKEEPER = "zookeeper"
     CONSUL = "consul"
     CONSUMERS = "consumers"
     KAFKA = "kafka"
+    PROGRESS = "progress"
     HISTORY = "history"
 
 
@@ -113,6 +115,7 @@ class Reading:
     consul: SourceReading[InConsul] = field(default_factory=SourceReading)
     consumers: SourceReading[Statuses] = field(default_factory=SourceReading)
     kafka: SourceReading[TopicOffsets] = field(default_factory=SourceReading)
+    progress: SourceReading[Look] = field(default_factory=SourceReading)
     history: SourceReading[tuple[Record, ...]] = field(default_factory=SourceReading)
 
     def current(self) -> Reading:
@@ -122,5 +125,6 @@ class Reading:
             replace(self.consul, value=self.consul.current),
             replace(self.consumers, value=self.consumers.current),
             replace(self.kafka, value=self.kafka.current),
+            replace(self.progress, value=self.progress.current),
             replace(self.history, value=self.history.current),
         )

@@ -11,14 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
-from muster.cluster.lag import TopicOffsets
 from muster.core.history import HistoryPage
-from muster.core.model import Consumer, TopicPartition, TopicSnapshot
+from muster.core.model import Consumer, TopicSnapshot
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Overrides
+from muster.core.progress import Look
 from muster.core.wire import Racks, WireError
 from muster.edges.consul import ConsulCluster, ConsulError, Members
 from muster.edges.consul_api import address
-from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
+from muster.edges.kafka import KafkaError
+from muster.edges.kafka_offsets import OffsetReader
 from muster.edges.status import StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.cluster_settings import ClusterSettings
@@ -38,13 +40,17 @@ class Sources:
         self._connections = connections
         self._store: TopicStore | None = None
         self._in_consul: ConsulCluster | None = None
-        self._groups: TopicGroups | None = None
+        self._offsets: OffsetReader | None = None
         self._addresses: dict[str, str] = {}
         self._opening = threading.Lock()
 
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
         """Read every topic from ZooKeeper."""
         return self._zookeeper(lambda store: store.snapshots())
+
+    def look(self) -> Look:
+        """Read from ZooKeeper since when partitions stand still."""
+        return self._zookeeper(lambda store: store.look())
 
     def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
         """Read the racks of the partitions' leaders from ZooKeeper."""
@@ -77,14 +83,13 @@ class Sources:
 
         `groups` maps topics to the group that their assignment names, if that is not the one in the settings.
         """
-        if self._groups is None:
+        if self._offsets is None:
             settings = self._connections.kafka(self._cluster.kafka)
             self._addresses["kafka"] = settings.bootstrap_servers
-            self._groups = TopicGroups(settings, self._cluster.group_id)
+            self._offsets = OffsetReader(settings, self._cluster.group_id)
         try:
-            return _read_offsets(self._groups, reads, groups)
+            return self._offsets.read_of(reads, groups)
         except KafkaError:
-            # librdkafka's admin client goes on asking with the leaders that it knows, and would fail for minutes.
             self._close_kafka()
             raise
 
@@ -134,9 +139,9 @@ class Sources:
         store.__exit__(None, None, None)
 
     def _close_kafka(self) -> None:
-        groups, self._groups = self._groups, None
-        if groups is not None:
-            groups.close()
+        offsets, self._offsets = self._offsets, None
+        if offsets is not None:
+            offsets.close()
 
 
 Opener = Callable[[ClusterSettings], AbstractContextManager[Sources]]
@@ -146,33 +151,3 @@ Opener = Callable[[ClusterSettings], AbstractContextManager[Sources]]
 def open_sources(cluster: ClusterSettings) -> AbstractContextManager[Sources]:
     """Open the servers of `cluster`; their connections are closed at the end."""
     return closing(Sources(cluster))
-
-
-def _read_offsets(
-    groups: TopicGroups, reads: Callable[[str], bool], named: Mapping[str, str]
-) -> TopicOffsets:
-    listed = groups.default.topics.list_partitions()
-    found = {topic: partitions for topic, partitions in listed.items() if reads(topic)}
-    tps = [(topic, partition) for topic in sorted(found) for partition in sorted(found[topic])]
-    errors: list[str] = []
-
-    def partly(
-        ask: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, T]], of: list[TopicPartition]
-    ) -> Mapping[TopicPartition, T]:
-        """Return what `ask` can tell; what it says of the others goes to `errors`."""
-        try:
-            return ask(of) if of else {}
-        except PartitionError as error:
-            errors.append(str(error))
-            return error.offsets
-
-    # The ends last: read first, a group that is quick could be ahead of them.
-    committed: dict[TopicPartition, int | None] = {}
-    others: dict[str, str] = {}
-    for group, of_group in groups.each(tps, named):
-        committed |= partly(group.committed, of_group)
-        if group is not groups.default:
-            others |= {topic: group.group_id for topic, _ in of_group}
-    beginnings = partly(groups.default.beginning_offsets, tps)
-    ends = partly(groups.default.end_offsets, tps)
-    return TopicOffsets(found, ends, beginnings, committed, others, tuple(errors))

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from muster.cluster.condition import Condition, ConsumerState
-from muster.cluster.lag import Measured, TopicOffsets, measure
+from muster.cluster.lag import Measured, measure
 from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
 from muster.cluster.reading import InConsul, Reading, Statuses
 from muster.core import losses
-from muster.core.diagnosis import Waiting, held_up, overdue, stuck
+from muster.core.diagnosis import Situation, Waiting, blind, held_up, named, overdue, stuck
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import NO_OVERRIDES, IsolationEntry, Overrides
+from muster.core.patience import Replies
+from muster.core.progress import Look, Mark
 from muster.core.wire import readable
 from muster.edges.consul import Registration
 from muster.settings.cluster_settings import ClusterSettings
@@ -166,19 +169,43 @@ class ClusterState:
         return Counter(each.counted_as for each in self.consumers.values())
 
     @cached_property
+    def situation(self) -> Situation:
+        """What the rule that nothing stands still unnamed is computed from."""
+        return Situation(
+            self.snapshots,
+            self.membership or Membership({}),
+            Replies(self.statuses, self.failures),
+            self.at,
+            self.settings.stuck_after,
+            self.overrides,
+            self.reading.progress.value or Look(),
+            self.doubt,
+        )
+
+    @cached_property
     def waiting(self) -> dict[str, list[Waiting]]:
-        """The consumers that hold up each topic; nothing while it is unknown which are live."""
-        if self.membership is None:
-            return {}
-        stuck_after = self.settings.stuck_after
-        return held_up(self.snapshots, self.membership, self.statuses, self.failures, stuck_after)
+        """What holds up each topic."""
+        return held_up(self.situation)
 
     @cached_property
     def stuck(self) -> dict[str, str]:
         """Topic to the full message for people, of those that are held up for longer than `stuck_after`."""
-        if self.membership is None:
-            return {}
-        return stuck(self.snapshots, self.waiting, self.at, self.settings.stuck_after)
+        return stuck(self.situation, self.waiting)
+
+    @property
+    def standing(self) -> Mapping[str, Mapping[int, Mark]]:
+        """The partitions that have not moved for longer than `stuck_after`, by topic."""
+        return self.situation.standing
+
+    @property
+    def blind(self) -> str:
+        """Why it is unknown what stands still, '' if it is known."""
+        return blind(self.situation)
+
+    @property
+    def named(self) -> list[str]:
+        """What stands still and a person has decided, or is within a bound that was set."""
+        return named(self.waiting)
 
     @cached_property
     def lost(self) -> dict[str, str]:

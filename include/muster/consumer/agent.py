@@ -7,7 +7,6 @@ wait for a change, and remembers what people want to see.
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import threading
 import time
@@ -17,7 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from muster.consumer.measures import Counters, Measures, PartitionView, words
+from muster.consumer.measures import STALLED_AFTER, Counters, Measures, PartitionView, words
 from muster.core.model import (
     FailingRecord,
     Loss,
@@ -86,8 +85,8 @@ class AgentSnapshot:
     failing: Mapping[TopicPartition, FailingRecord]
     batch_seconds: float
     """For how long the handler has been at work on the batch under way; 0 without one."""
-    too_long: frozenset[TopicPartition]
-    """The partitions with records in that batch, if it takes longer than `max_batch_time`."""
+    in_batch: frozenset[TopicPartition]
+    """The partitions with records in that batch, if it has taken for longer than `STALLED_AFTER`."""
     losses: Mapping[TopicPartition, tuple[Loss, ...]]
     blocks: frozenset[str]
     query_running: bool
@@ -837,7 +836,7 @@ class Agent:
                 refusals=dict(self._refusals.all),
                 failing=self.failing,
                 batch_seconds=took,
-                too_long=self._under_way if took > (self.max_batch_time or math.inf) else frozenset(),
+                in_batch=self._under_way if took > STALLED_AFTER else frozenset(),
                 losses=self._counters.losses.whole(time.time()),
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,

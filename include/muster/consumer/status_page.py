@@ -54,6 +54,8 @@ def make_status_page(
             "generation": generation(),
             "epochs": True,
             "leaving": STOPPING in view.blocks,
+            "max_batch_time": agent.max_batch_time,
+            "batch": round(view.batch_seconds, 1) if view.in_batch else None,
             "topics": {name: _topic(view, name) for name in (topic & view.topics.keys() or view.topics)},
             "cluster": settings.cluster,
             "state": _state(view),
@@ -172,8 +174,7 @@ def _partition(view: AgentSnapshot, tp: TopicPartition) -> dict[str, Any]:
         "end": held.end,
         "lag": held.lag,
         "rate": None if held.rate is None else round(held.rate, 3),
-        **({} if held.stalled is None else {"stalled": round(held.stalled, 1)}),
-        **({"batch": round(view.batch_seconds, 1)} if tp in view.too_long else {}),
+        **({"batch": round(view.batch_seconds, 1)} if tp in view.in_batch else {}),
         **({} if lost is None else {"lost": sum(lost.values())}),
     }
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask
 from muster.coordinator.observing import tell
@@ -28,15 +29,18 @@ from muster.core import losses
 from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
 from muster.core.deployment import Deployment
-from muster.core.diagnosis import Waiting, held_up, stuck
+from muster.core.diagnosis import Situation, Waiting, blind, held_up, named, stuck
 from muster.core.history import CommandEntry, Step, removal_of, step_of
 from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicSnapshot, Transition
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
+from muster.core.progress import Look, look, look_every
 from muster.core.subscription import Subscription
 from muster.core.wire import readable
 from muster.edges import consul, kafka, status, zookeeper
+from muster.edges.kafka_offsets import OffsetReader
 from muster.settings.assignor_choice import load_in_force
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import (
@@ -71,6 +75,13 @@ YOUNG_OBJECTS = 200_000
 """Objects that are made until a garbage collection begins; Python's default is 700."""
 
 
+class OffsetsSource(Protocol):
+    """`muster.edges.kafka_offsets.OffsetReader`."""
+
+    def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
+        """Read the offsets of these partitions. Raises `KafkaError`."""
+
+
 @dataclass(eq=False)
 class Coordinator:
     """The parts of a run that need ZooKeeper; `ConsumersReport.of` is the other one.
@@ -89,6 +100,7 @@ class Coordinator:
     poll: StatusPoller
     assignor: Assignor | None = None
     seeker: Seeker | None = None
+    offsets: OffsetsSource | None = None
     deployment: Deployment | None = None
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
@@ -213,8 +225,11 @@ class Coordinator:
             woke=woke,
             waited=round(waited, 3),
         )
+        owners = {}
         if woke == LONG_POLL_OVER and not view.held:
-            view = self._ask(view, also=_some(view.live_owners(), self.cluster.long_poll_timeout))
+            owners = _some(view.live_owners(), self.cluster.long_poll_timeout)
+        view, found = self._look(view, owners)
+        report = replace(report, stuck=found.stuck, warnings=report.warnings + found.named)
         transitions = self._transitions(view)
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
@@ -222,17 +237,15 @@ class Coordinator:
         }
         seeks = view.overrides.paused is None and bool(view.seeks_done or view.seeks_without_owner)
         if view.held:
-            return replace(report, needed=bool(transitions or seeks), topics=steps)
+            return replace(report, needed=bool(transitions or seeks or found.stuck), topics=steps)
         under_way = view.under_way()
         lost = bool(self._unrecorded(view))
-        stuck = list(self._stuck(view, self._waiting(view)).values())
         return replace(
             report,
-            needed=bool(transitions or under_way or view.asked or stuck or seeks or lost),
+            needed=bool(transitions or under_way or view.asked or found.stuck or seeks or lost),
             topics=under_way | steps,
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
-            stuck=stuck,
             planning_error=view.planning_error,
             assignor=str(view.overrides.assignor or ""),
             asked=view.asked,
@@ -259,10 +272,13 @@ class Coordinator:
                     sought or self._write(self._transitions(view), changes, on_change)
                 ) and self.clock() < deadline:
                     continue
+                view, found = self._look(view)
                 return AdvanceReport(
                     changes,
                     view.all_stable,
                     held=view.held,
+                    waiting=found.named,
+                    stuck=found.stuck,
                     errors=view.unreadable_topics,
                     warnings=view.warnings,
                 )
@@ -285,15 +301,15 @@ class Coordinator:
             at_rest = view.all_stable and not view.leaving and not written and not sought
             if at_rest or self.clock() >= deadline:
                 self._record_losses(view)
-                waiting = self._waiting(view)
+                view, found = self._look(view, kept=answers)
                 request = view.overrides.rebalance
                 if at_rest and request is not None:
                     self.overrides.end_rebalance(request)
                 return AdvanceReport(
                     changes,
                     stable=at_rest,
-                    waiting=[str(w) for found in waiting.values() for w in found],
-                    stuck=list(self._stuck(view, waiting).values()),
+                    waiting=[str(each) for of_topic in found.waiting.values() for each in of_topic],
+                    stuck=found.stuck,
                     planning_error=view.planning_error,
                     errors=view.unreadable_topics,
                     warnings=view.warnings,
@@ -359,22 +375,22 @@ class Coordinator:
         on_change(change)
 
     def stuck(self) -> list[Waiting]:
-        """Return the consumers that hold up a topic for longer than the cluster's `stuck_after`; write nothing."""
+        """Return what holds up a topic for longer than the cluster's `stuck_after`, and a person is asked about."""
         view = self._view()
-        if view.held:
-            return []
-        waiting = self._waiting(self._ask(view, also=view.live_owners()))
-        return [each for topic in self._stuck(view, waiting) for each in waiting.get(topic, [])]
+        _, found = self._look(view, {} if view.held else view.live_owners())
+        return [each for topic in found.topics for each in found.waiting.get(topic, []) if each.asked]
 
     def waits_for(self, consumer: str) -> bool:
-        """Return whether some topic waits for `consumer`; write nothing."""
+        """Return whether some topic waits for `consumer`."""
         view = self._view()
-        if not view.trusted:
-            return False
         owned = {} if view.held else view.live_owners()
-        also = {consumer: owned[consumer]} if consumer in owned else {}
-        waiting = self._waiting(self._ask(view, also=also)).values()
-        return any(each.consumer == consumer and each.offset is None for found in waiting for each in found)
+        _, found = self._look(view, {consumer: owned[consumer]} if consumer in owned else {})
+        waiting = [each for of_topic in found.waiting.values() for each in of_topic]
+        return any(each.consumer == consumer and each.offset is None and each.asked for each in waiting)
+
+    def stands_still(self, topic: str) -> bool:
+        """Return whether `topic` is held up for longer than the cluster's `stuck_after`."""
+        return topic in self._look(self._view())[1].topics
 
     def fails_with(self, topic: str, partition: int, offset: int) -> bool:
         """Return whether a live owner still fails with this record and nothing was decided about it; write nothing.
@@ -535,14 +551,49 @@ class Coordinator:
         """Date steps that are to be written by ZooKeeper's clock: workers whose clocks differ compare with them."""
         return view.transitions(self.store.now()) if transitions and not view.absences else transitions
 
-    def _waiting(self, view: CoordinatorView) -> dict[str, list[Waiting]]:
-        replies, stuck_after = view.replies, self.cluster.stuck_after
-        return held_up(view.snapshots, view.membership, replies.statuses, replies.failures, stuck_after)
+    def _look(
+        self, view: CoordinatorView, also: Questions | None = None, kept: Answers | None = None
+    ) -> tuple[CoordinatorView, _Found]:
+        """Look for what stands still; return the view with the answers of those that hold it up, and of `also`.
 
-    def _stuck(self, view: CoordinatorView, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
-        # By the clock that has written `since`; while all are Stable no time counts but what consumers report.
-        now = self.clock() if view.all_stable else self.store.now()
-        return stuck(view.snapshots, waiting, now, self.cluster.stuck_after)
+        By ZooKeeper's clock, which is the same for all that coordinate.
+        """
+        now = self.store.now()
+        looked = self._offsets(view, now)
+        standing = looked.standing(now, self.cluster.stuck_after)
+        if not view.held and (questions := view.concerned(standing) if standing else dict(also or {})):
+            for consumer, topics in (also or {}).items():
+                questions[consumer] = questions.get(consumer, set()) | topics
+            view = self._ask(view, kept, questions)
+        situation = Situation(
+            view.snapshots,
+            view.membership,
+            view.replies,
+            now,
+            self.cluster.stuck_after,
+            view.overrides,
+            looked,
+            view.members.doubt if not view.trusted else "",
+        )
+        return view, _Found.of(situation)
+
+    def _offsets(self, view: CoordinatorView, now: float) -> Look:
+        """Return the last look at Kafka's offsets: a new one, if it is time for one and Kafka answers."""
+        before = self.store.look()
+        if self.offsets is None or 0 <= now - before.at < look_every(self.cluster.stuck_after):
+            return before
+        partitions = {topic: snapshot.partitions for topic, snapshot in view.staying.items()}
+        groups = {t: s.assignment.group_id for t, s in view.staying.items() if s.assignment is not None}
+        try:
+            found = self.offsets.read(partitions, groups)
+        except kafka.KafkaError as error:
+            log.warning("%s; since when partitions stand still is not known", error)
+            return before
+        for error_ in found.errors:
+            log.warning("%s; their lag counts as unknown", error_)
+        after = look(before, [(t, p) for t in partitions for p in partitions[t]], found, now)
+        self.store.note_look(before, after)
+        return after
 
     def _note_epochs(self, view: CoordinatorView, transitions: Collection[Transition]) -> None:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
@@ -564,6 +615,25 @@ class Coordinator:
             self.clock(),
             step.lasted,
         )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What stands still. `topics` are those that a person is asked about, with the message; `stuck` are the messages,
+    and that it is unknown what stands still; `named` is what a person has decided."""
+
+    waiting: Mapping[str, list[Waiting]]
+    topics: Mapping[str, str]
+    stuck: list[str]
+    named: list[str]
+
+    @classmethod
+    def of(cls, situation: Situation) -> _Found:
+        waiting = held_up(situation)
+        paused = situation.overrides.paused is not None
+        topics = {} if paused else stuck(situation, waiting)
+        unknown = blind(situation)
+        return cls(waiting, topics, [*topics.values(), *([unknown] if unknown else [])], named(waiting))
 
 
 def _assignments(snapshots: Mapping[str, TopicSnapshot]) -> dict[str, TopicAssignment]:
@@ -617,6 +687,7 @@ def open_coordinator(
     """
     lister = kafka.TopicLister(kafka_settings)
     seeker = Seeker(cluster.name, kafka_settings, cluster.fencing)
+    offsets = OffsetReader(kafka_settings, cluster.group_id)
     try:
         with (
             rare_collections(),
@@ -633,8 +704,10 @@ def open_coordinator(
                 lister,
                 poll,
                 seeker=seeker,
+                offsets=offsets,
                 deployment=Deployment.of(zookeeper_settings.hosts, cluster.name),
             )
     finally:
+        offsets.close()
         seeker.close()
         lister.close()

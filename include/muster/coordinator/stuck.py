@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from muster.coordinator.coordinator import Coordinator
 from muster.core.assignors import AssignorError
-from muster.core.diagnosis import Waiting
+from muster.core.diagnosis import Waiting, step
 from muster.core.model import Membership, TopicSnapshot
 from muster.core.partition_list import format_partitions
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
@@ -39,50 +39,73 @@ class Record(NamedTuple):
 @dataclass(frozen=True)
 class Question:
     """Whether to isolate `consumer`, or what is to become of the `record` that it fails with, or that is lost, by one
-    of the `commands`. `body` (Markdown) says what is held up, and what would happen."""
+    of the `commands`; without both, what holds up `topic`. `body` (Markdown) says what is held up, and what would
+    happen."""
 
     consumer: str
     subject: str
     body: str
     record: Record | None = None
     commands: tuple[str, ...] = ()
+    topic: str = ""
 
 
 def questions(coordinator: Coordinator) -> list[Question]:
     """Ask one question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`, or
-    by a batch that takes longer than its `max_batch_time`, and one a record that its handler fails with, once the
-    partition is parked, or for longer than `stuck_after`.
+    by a batch that takes longer than its `max_batch_time`, one a record that its handler fails with, once the
+    partition is parked, or for longer than `stuck_after`, and one a topic that no live consumer holds up.
 
-    Raises `ZooKeeperError` or `ConsulError` when one is out of reach. While Consul's answer is not to be trusted
-    there are none.
+    Raises `ZooKeeperError` or `ConsulError` when one is out of reach.
     """
     cluster = coordinator.cluster
     waiting = coordinator.stuck()
     records = [each for each in waiting if each.offset is not None]
     waiting = [each for each in waiting if each.offset is None]
-    culprits = sorted({each.consumer for each in waiting})
     snapshots, _ = readable(coordinator.store.snapshots())
-    membership = coordinator.catalog.members().membership
-    if membership is None:
-        return []
-    return [_about_record(cluster, each, each.offset) for each in records if each.offset is not None] + [
-        Question(
-            consumer,
-            f"Isolate {consumer} of cluster {cluster.name}?",
-            "\n\n".join(
-                [
-                    _held_up(
-                        consumer, [each for each in waiting if each.consumer == consumer], snapshots.values()
-                    ),
-                    _outcome(coordinator, consumer, membership, snapshots),
-                    "**Wait** changes nothing; the question comes again if it still holds things up after "
-                    f"another {cluster.stuck_after:g} s. The question closes by itself when it does so no longer.",
-                ]
-            ),
-        )
-        for consumer in culprits
-        if consumer in membership.live
+    membership = coordinator.catalog.members().membership or Membership({})
+    by_consumer: dict[str, list[Waiting]] = {}
+    by_topic: dict[str, list[Waiting]] = {}
+    for each in waiting:
+        if each.consumer in membership.live:
+            by_consumer.setdefault(each.consumer, []).append(each)
+        else:
+            by_topic.setdefault(each.topic, []).append(each)
+    return [
+        *(_about_record(cluster, each, each.offset) for each in records if each.offset is not None),
+        *(_about_topic(cluster, topic, found) for topic, found in sorted(by_topic.items())),
+        *(
+            _about_consumer(coordinator, consumer, found, membership, snapshots)
+            for consumer, found in sorted(by_consumer.items())
+        ),
     ]
+
+
+def _about_consumer(
+    coordinator: Coordinator,
+    consumer: str,
+    waiting: list[Waiting],
+    membership: Membership,
+    snapshots: dict[str, TopicSnapshot],
+) -> Question:
+    cluster = coordinator.cluster
+    body = (
+        _held_up(consumer, waiting, snapshots.values()),
+        _outcome(coordinator, consumer, membership, snapshots),
+        "**Wait** changes nothing; the question comes again if it still holds things up after "
+        f"another {cluster.stuck_after:g} s. The question closes by itself when it does so no longer.",
+    )
+    return Question(consumer, f"Isolate {consumer} of cluster {cluster.name}?", "\n\n".join(body))
+
+
+def _about_topic(cluster: ClusterSettings, topic: str, waiting: list[Waiting]) -> Question:
+    body = (
+        "\n".join(f"- {_cell(str(each))}" for each in waiting),
+        f"What to do: {step(waiting, frozenset())}.",
+        "**Wait** changes nothing; the question comes again if the topic is still held up after another "
+        f"{cluster.stuck_after:g} s. The question closes by itself when nothing holds it up any more.",
+    )
+    subject = f"Topic {topic} of cluster {cluster.name} stands still"
+    return Question("", subject, "\n\n".join(body), topic=topic)
 
 
 def _about_record(cluster: ClusterSettings, waiting: Waiting, offset: int) -> Question:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -21,7 +21,7 @@ from muster.core.model import (
 from muster.core.overrides import NO_OVERRIDES, Overrides, SeekRequest
 from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import Plan, intended_owners
-from muster.core.state_machine import advance, may_be_removed, registered
+from muster.core.state_machine import advance, may_be_removed, registered, topics_ahead
 from muster.edges.consul import Members
 
 NO_MEMBERS = Membership({})
@@ -123,6 +123,25 @@ class CoordinatorView:
                 for consumer in self.membership.live.keys() & set(snapshot.assignment.owners.values()):
                     owned.setdefault(consumer, set()).add(topic)
         return owned
+
+    def concerned(self, standing: Mapping[str, Collection[int]]) -> dict[str, set[str]]:
+        """Return the live consumers that `standing` partitions depend on, with the topics, unless they have answered
+        about them."""
+        asked: dict[str, set[str]] = {}
+        ahead = topics_ahead(self.snapshots, self.replies.statuses.values(), self.overrides.epochs)
+        for topic, partitions in standing.items():
+            snapshot = self.snapshots.get(topic)
+            if snapshot is None or snapshot.assignment is None:
+                continue
+            owners, state = snapshot.assignment.owners, snapshot.state
+            closing = by_partition(state.to_close) if state is not None else {}
+            who = {closing.get(p) or owners.get(p) for p in partitions}
+            for consumer in self.membership.live:
+                depends = consumer in who or state is None or topic in ahead
+                answer = self.replies.statuses.get(consumer)
+                if depends and (answer is None or topic not in answer.topics):
+                    asked.setdefault(consumer, set()).add(topic)
+        return asked
 
     def transitions(self, now: float) -> list[Transition]:
         """Return the next step of each topic that has one; `now` is the time by which patience is counted.

@@ -1,17 +1,22 @@
-"""Which consumers hold up a topic: which partitions, for how long, and what a person can do.
+"""Nothing stands still unnamed: which partitions stand still, since when, for what cause, and what a person can do.
 
-A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
-owner that makes no progress though there is lag, unless consumption is paused. A partition that is parked waits
-for a person, paused or not, whether for a record or because records are lost, and so does one that is not paused and
-whose next record fails for long.
-In each state a topic waits for a handler that does not come to the end of a batch within `max_batch_time`.
+The rule: a partition with unread records, or of unknown lag, that has not moved for `stuck_after` is named, whatever
+the state of its topic (`muster.core.progress` knows since when it stands). `_cause` names it, and always finds
+something: it goes in order through all that has to be so for a partition to be read, and names the first that is not.
+
+Named without waiting for that are a batch beyond `max_batch_time`, a parked partition, a rebalance that takes longer
+than `stuck_after` though there is nothing to read, and, of a rebalance under way, the consumers that it waits for.
+
+A person is asked about what is named, unless a person has decided that it stands, or it is with a handler for no
+longer than `max_batch_time`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 from muster.core.model import (
     ConsumerStatus,
@@ -20,14 +25,21 @@ from muster.core.model import (
     State,
     TopicAssignment,
     TopicSnapshot,
-    TopicStatus,
+    by_partition,
 )
+from muster.core.overrides import NO_OVERRIDES, Overrides
+from muster.core.partition_list import format_partitions
+from muster.core.patience import Replies
+from muster.core.progress import Look, Mark
+from muster.core.state_machine import topics_ahead
+from muster.core.wire import to_iso
 
 SHOWN_ERRORS = 2
 """So many of a consumer's own errors are shown."""
 LONGEST_ERROR = 300
 """Characters of each."""
 UNPROVEN = "nothing shows yet that the record is at fault, it may be the sink"
+COORDINATOR = "look at the coordinator's last run"
 
 
 class Phase(StrEnum):
@@ -42,7 +54,8 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A consumer that holds up partitions of a topic; none are named while it is waited for to say what it holds."""
+    """What holds up partitions of a topic: a consumer, or what `why` says if `consumer` is ''. Without `partitions`
+    all of them are meant."""
 
     topic: str
     consumer: str
@@ -55,6 +68,13 @@ class Waiting:
     """That record is the first of so many that Kafka has no more, and not one that a handler fails with."""
     unproven: bool = False
     """Nothing shows that the record is at fault: the handler's sink may be unavailable."""
+    asked: bool = True
+    """A person is to be asked about it: none has decided it, and it is not within a bound that was set."""
+    since: float | None = None
+    """Since when partitions have not moved, in seconds since the epoch; None while that is not longer than
+    `stuck_after`."""
+    todo: str = ""
+    """What to do, where it is not a matter of the consumer or a record."""
 
     @property
     def lacking(self) -> str:
@@ -66,189 +86,111 @@ class Waiting:
         many = "s" if len(self.partitions) > 1 else ""
         return f"{self.phase} partition{many} {', '.join(map(str, self.partitions))}"
 
+    @property
+    def cause(self) -> str:
+        """Who does not do what, and why, for messages."""
+        if self.consumer:
+            return f"consumer {self.consumer} does not {self.lacking} ({self.why})"
+        return (
+            f"partition(s) {format_partitions(self.partitions)}: {self.why}" if self.partitions else self.why
+        )
+
+    @property
+    def kind(self) -> str:
+        """The cause in a word or two, for metrics."""
+        if not self.asked:
+            return "decided"
+        if self.offset is not None:
+            return "record"
+        return self.phase.name.lower() if self.consumer else "no consumer"
+
     def __str__(self) -> str:
         """Format one line for logs and run pages."""
-        return f"topic {self.topic}: waiting for {self.consumer} to {self.lacking} ({self.why})"
+        since = "" if self.since is None else f", not moved since {to_iso(self.since)}"
+        if self.consumer:
+            return f"topic {self.topic}: waiting for {self.consumer} to {self.lacking} ({self.why}{since})"
+        return f"topic {self.topic}: {self.cause}{since}"
 
 
-def held_up(
-    snapshots: Mapping[str, TopicSnapshot],
-    membership: Membership,
-    statuses: Mapping[str, ConsumerStatus],
-    failures: Mapping[str, str],
-    stuck_after: float,
-) -> dict[str, list[Waiting]]:
-    """Return the consumers that hold up each topic; of a Stable one those without progress for `stuck_after` seconds.
+@dataclass(frozen=True)
+class Situation:
+    """All that the rule is computed from, from one reading, at `now` (seconds since the epoch).
 
-    `failures` says why a consumer's status is unavailable. Topics that wait for no consumer are left out.
+    `doubt` says why it is unknown which consumers there are, '' if it is known.
     """
-    found = {
-        topic: [
-            *_waiting_for(snapshots[topic], membership, statuses, failures),
-            *_failing(snapshots[topic], membership, statuses, stuck_after),
-            *_too_long(topic, membership, statuses),
-            *_stalled(snapshots[topic], membership, statuses, stuck_after),
-        ]
-        for topic in sorted(snapshots)
-    }
-    return {topic: waiting for topic, waiting in found.items() if waiting}
+
+    snapshots: Mapping[str, TopicSnapshot]
+    membership: Membership
+    replies: Replies
+    now: float
+    stuck_after: float
+    overrides: Overrides = NO_OVERRIDES
+    look: Look = field(default_factory=Look)
+    doubt: str = ""
+
+    @cached_property
+    def standing(self) -> Mapping[str, Mapping[int, Mark]]:
+        """The partitions that have not moved for longer than `stuck_after`, by topic."""
+        return self.look.standing(self.now, self.stuck_after)
+
+    @cached_property
+    def ahead(self) -> set[str]:
+        """The topics whose epoch in ZooKeeper is behind one that was noted or is reported."""
+        answers = [*self.replies.statuses.values()]
+        answers += [answer for found in self.replies.older.values() for answer in found]
+        return topics_ahead(self.snapshots, answers, self.overrides.epochs)
 
 
-def stuck(
-    snapshots: Mapping[str, TopicSnapshot],
-    waiting: Mapping[str, list[Waiting]],
-    now: float,
-    stuck_after: float,
-) -> dict[str, str]:
-    """Return the topics that are held up for longer than `stuck_after` seconds, with the message for people.
+def held_up(situation: Situation) -> dict[str, list[Waiting]]:
+    """Return what holds up each topic: all that stands still, and the consumers that a rebalance waits for."""
+    found: dict[str, list[Waiting]] = {}
+    for each in (*_awaited(situation), *_at_once(situation), *_standing(situation)):
+        found.setdefault(each.topic, []).append(each)
+    for topic, snapshot in situation.snapshots.items():
+        if (
+            topic not in found
+            and overdue(snapshot, situation.now, situation.stuck_after)
+            and not situation.doubt
+        ):
+            todo = "look at whether any consumer that subscribes to this topic is live"
+            nobody = "its partitions have no live owner"
+            found[topic] = [Waiting(topic, "", Phase.PROGRESS, (), nobody, todo=todo)]
+    return {topic: _merged(found[topic]) for topic in sorted(found)}
+
+
+def stuck(situation: Situation, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
+    """Return the topics that are held up for too long and that a person is asked about, with the message.
 
     `waiting` is what `held_up` found.
     """
+    topics = sorted(situation.snapshots.keys() | waiting.keys())
     messages = {
-        topic: _stuck_message(snapshots[topic], waiting.get(topic, []), now, stuck_after)
-        for topic in sorted(snapshots)
+        topic: _stuck_message(situation, topic, [each for each in waiting.get(topic, ()) if each.asked])
+        for topic in topics
     }
     return {topic: message for topic, message in messages.items() if message}
 
 
-def _waiting_for(
-    snapshot: TopicSnapshot,
-    membership: Membership,
-    statuses: Mapping[str, ConsumerStatus],
-    failures: Mapping[str, str],
-) -> list[Waiting]:
-    state, assignment, topic = snapshot.state, snapshot.assignment, snapshot.topic
-    if assignment is None or (state is not None and state.state is State.STABLE):
-        return []
-    epoch, owners = assignment.epoch, assignment.owners
-
-    def report(consumer: str) -> TopicStatus | None:
-        status = statuses.get(consumer)
-        return status.on(topic) if status is not None and status.has_seen(topic, epoch) else None
-
-    lacking: list[tuple[str, Phase, frozenset[int], str]] = []
-    if state is None:
-        why = "has not read the topic's assignment yet"
-        lacking = [(c, Phase.ANSWER, frozenset(), why) for c in sorted(membership.live) if report(c) is None]
-    else:
-        for consumer, partitions in sorted(state.to_close.items()):
-            closing = partitions if (known := report(consumer)) is None else partitions & known.held
-            lacking += [(consumer, Phase.CLOSE, closing, "still reports them")] if closing else []
-        for consumer, partitions in sorted(state.to_start.items()):
-            given = frozenset(p for p in partitions if owners.get(p) == consumer)
-            starting = given if (known := report(consumer)) is None else given - known.running
-            why = "does not report them running yet"
-            lacking += [(consumer, Phase.START, starting, why)] if starting else []
+def named(waiting: Mapping[str, list[Waiting]]) -> list[str]:
+    """Return what stands still and no person is asked about, with who decided so, or within which bound it is."""
     return [
-        Waiting(topic, c, phase, tuple(sorted(held)), _why(c, membership, statuses.get(c), failures, why))
-        for c, phase, held, why in lacking
+        str(each)
+        for of_topic in waiting.values()
+        for each in of_topic
+        if not each.asked and each.since is not None
     ]
 
 
-def _answering(
-    snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus]
-) -> Iterator[tuple[str, TopicAssignment]]:
-    """Yield the live consumers that answer, each with the assignment, if the topic is Stable; else none."""
-    state, assignment = snapshot.state, snapshot.assignment
-    if assignment is not None and state is not None and state.state is State.STABLE:
-        for consumer in sorted(membership.live.keys() & statuses.keys()):
-            yield consumer, assignment
-
-
-def _failing(
-    snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
-) -> list[Waiting]:
-    """Return the live owners of a Stable topic whose partition is parked, or whose next record fails for more than
-    `limit` seconds unless consumption is paused."""
-    found = []
-    for consumer, assignment in _answering(snapshot, membership, statuses):
-        status = statuses[consumer].on(snapshot.topic)
-        for partition, record in sorted(status.failing.items()):
-            if assignment.owners.get(partition) != consumer or record.answer:
-                continue
-            lasts = status.stalled.get(partition, 0.0) > limit and partition not in assignment.paused
-            if not record.parked and not lasts:
-                continue
-            unproven = not record.parked and not record.lost
-            why = why_failing(record)
-            if record.parked:
-                why = f"the partition is parked, {why}"
-            elif unproven:
-                why = f"{why}; {UNPROVEN}"
-            found.append(
-                Waiting(
-                    snapshot.topic,
-                    consumer,
-                    Phase.PROGRESS,
-                    (partition,),
-                    why,
-                    record.offset,
-                    record.lost,
-                    unproven,
-                )
-            )
-    return found
-
-
-def why_failing(record: FailingRecord) -> str:
-    """Return why a partition does not get past `record`, in words."""
-    why = record.error[:LONGEST_ERROR]
-    return why if record.lost else f"the record failed {record.attempts} times alone: {why}"
-
-
-def _too_long(topic: str, membership: Membership, statuses: Mapping[str, ConsumerStatus]) -> list[Waiting]:
-    """Return the live consumers whose handler works on a batch for longer than their `max_batch_time`."""
-    found = []
-    for consumer in sorted(membership.live.keys() & statuses.keys()):
-        if batch := statuses[consumer].on(topic).batch_seconds:
-            why = f"its handler has worked on this batch for {max(batch.values()):.0f} s, max_batch_time is shorter"
-            why = _with_errors(why, statuses[consumer])
-            found.append(Waiting(topic, consumer, Phase.FINISH, tuple(sorted(batch)), why))
-    return found
-
-
-def _stalled(
-    snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
-) -> list[Waiting]:
-    """Return the live owners of a Stable topic that report no progress for more than `limit` seconds."""
-    found = []
-    for consumer, assignment in _answering(snapshot, membership, statuses):
-        status = statuses[consumer]
-        slow = {
-            partition: seconds
-            for partition, seconds in status.on(snapshot.topic).stalled.items()
-            if seconds > limit
-            and assignment.owners.get(partition) == consumer
-            and partition not in assignment.paused
-            and partition not in status.on(snapshot.topic).failing
-            and partition not in status.on(snapshot.topic).batch_seconds
-        }
-        if slow:
-            why = _with_errors(f"no progress for {max(slow.values()):.0f} s though there is lag", status)
-            found.append(Waiting(snapshot.topic, consumer, Phase.PROGRESS, tuple(sorted(slow)), why))
-    return found
-
-
-def _why(
-    consumer: str,
-    membership: Membership,
-    status: ConsumerStatus | None,
-    failures: Mapping[str, str],
-    otherwise: str,
-) -> str:
-    if consumer in membership.isolated:
-        return "it is isolated"
-    if consumer not in membership.live and status is None:
-        return "it is not live in Consul"
-    if status is None:
-        return f"its status is unavailable: {failures.get(consumer, 'not asked yet')}"
-    return _with_errors(f"it {otherwise}", status)
-
-
-def _with_errors(why: str, status: ConsumerStatus) -> str:
-    """Add to `why` what the consumer itself reports to be wrong."""
-    errors = [error[:LONGEST_ERROR] for error in status.details.errors[:SHOWN_ERRORS]]
-    return "; it reports: ".join([why, " | ".join(errors)]) if errors else why
+def blind(situation: Situation) -> str:
+    """Say that it is unknown what stands still, because Kafka's offsets were not read for too long; '' if that is
+    known."""
+    at = situation.look.at
+    if not at or situation.now - at <= situation.stuck_after:
+        return ""
+    return (
+        f"Kafka's offsets were read last at {to_iso(at)}, so it is unknown which partitions stand still. What to do: "
+        "see whether the coordinator runs, and whether Kafka answers it."
+    )
 
 
 def overdue(snapshot: TopicSnapshot, now: float, stuck_after: float) -> bool:
@@ -257,40 +199,327 @@ def overdue(snapshot: TopicSnapshot, now: float, stuck_after: float) -> bool:
     return state is not None and state.state is not State.STABLE and 0 < state.since < now - stuck_after
 
 
-def _stuck_message(
-    snapshot: TopicSnapshot, waiting: list[Waiting], now: float, stuck_after: float
-) -> str | None:
-    state, assignment = snapshot.state, snapshot.assignment
+def why_failing(record: FailingRecord) -> str:
+    """Return why a partition does not get past `record`, in words."""
+    why = record.error[:LONGEST_ERROR]
+    return why if record.lost else f"the record failed {record.attempts} times alone: {why}"
+
+
+# Which partitions
+
+
+def _awaited(given: Situation) -> Iterator[Waiting]:
+    """Yield the consumers that a rebalance waits for, however short it has lasted."""
+    if given.doubt:
+        return
+    for topic, snapshot in sorted(given.snapshots.items()):
+        state, assignment = snapshot.state, snapshot.assignment
+        if assignment is None:
+            continue
+        if state is None or topic in given.ahead:
+            yield from _unanswered(given, topic, assignment)
+            continue
+        if state.state is State.STABLE:
+            continue
+        for consumer, partitions in sorted(state.to_close.items()):
+            for partition in sorted(partitions):
+                if (found := _closing(given, topic, partition, consumer, assignment)) is not None:
+                    yield found
+        for consumer, partitions in sorted(state.to_start.items()):
+            for partition in sorted(p for p in partitions if assignment.owners.get(p) == consumer):
+                if (found := _not_running(given, topic, partition, consumer, assignment)) is not None:
+                    yield found
+
+
+def _at_once(given: Situation) -> Iterator[Waiting]:
+    """Yield what is named without waiting for `stuck_after`: parked partitions, and batches that take too long."""
+    for consumer in sorted(given.membership.live.keys() & given.replies.statuses.keys()):
+        status = given.replies.statuses[consumer]
+        for topic in sorted(status.topics):
+            snapshot, of_topic = given.snapshots.get(topic), status.topics[topic]
+            if snapshot is None or snapshot.assignment is None:
+                continue
+            for partition, record in sorted(of_topic.failing.items()):
+                owned = snapshot.assignment.owners.get(partition) == consumer
+                found = _failing(topic, partition, consumer, record) if record.parked and owned else None
+                if found is not None:
+                    yield found
+            for partition in sorted(of_topic.batch_seconds):
+                found = _batch(topic, partition, consumer, status)
+                if found is not None and found.phase is Phase.FINISH:
+                    yield found
+
+
+def _standing(given: Situation) -> Iterator[Waiting]:
+    """Yield what holds up each partition that has not moved for longer than `stuck_after`."""
+    for topic, marks in given.standing.items():
+        for partition, mark in marks.items():
+            for each in _cause(given, topic, partition, mark):
+                yield replace(each, partitions=(partition,), since=float(mark.since))
+
+
+# Why
+
+
+def _cause(given: Situation, topic: str, partition: int, mark: Mark) -> Iterator[Waiting]:
+    """Yield what a partition waits for; there is always something.
+
+    These have to be so, in this order: no person has paused it; it is known which consumers there are, and some are
+    live; Kafka tells its lag; the topic has an assignment with the present epoch; the partition is closed by the
+    consumer before; it has an owner, which is live, answers, and runs it; its handler returns and does not fail.
+    """
+    if (found := _without_topic(given, topic, partition)) is not None:
+        yield found
+        return
+    snapshot = given.snapshots[topic]
+    assignment, state = snapshot.assignment, snapshot.state
+    if not mark.known:
+        said = " | ".join(given.look.errors) or "Kafka does not tell its offsets"
+        todo = "see whether its leader is there, and whether the coordinator may describe topic and group"
+        yield _nobody(topic, partition, f"its lag is unknown: {said}", todo)
+    elif assignment is None:
+        yield _nobody(topic, partition, "ZooKeeper does not say yet who reads it", COORDINATOR)
+    elif state is None or topic in given.ahead:
+        answers = list(_unanswered(given, topic, assignment))
+        yield from answers or [
+            _nobody(
+                topic, partition, "all consumers have said what they hold, and it is not given", COORDINATOR
+            )
+        ]
+    elif (old := by_partition(state.to_close).get(partition)) is not None:
+        closing = _closing(given, topic, partition, old, assignment)
+        yield closing or _nobody(topic, partition, f"{old} has closed it, and it is not given", COORDINATOR)
+    elif (owner := assignment.owners.get(partition)) is None:
+        yield _without_owner(given, topic, partition)
+    else:
+        yield _not_running(given, topic, partition, owner, assignment) or _not_moving(
+            given, topic, partition, owner
+        )
+
+
+def _without_topic(given: Situation, topic: str, partition: int) -> Waiting | None:
+    """Return what holds a partition up whatever its topic's nodes say: a person, or that there are no consumers."""
+    if given.overrides.paused is not None:
+        return _nobody(topic, partition, str(given.overrides.paused), asked=False)
+    pauses = [
+        each
+        for each in given.overrides.consumption
+        if each.topic in {"", topic} and each.partition in {None, partition}
+    ]
+    if pauses:
+        return _nobody(topic, partition, "; ".join(map(str, pauses)), asked=False)
+    if given.doubt:
+        return _nobody(topic, partition, given.doubt, "look at Consul and its agents")
+    if topic not in given.snapshots:
+        return _nobody(topic, partition, "its nodes in ZooKeeper cannot be read", COORDINATOR)
+    if not given.membership.live:
+        why = "no consumer is live: the assignment stays as it is until one appears"
+        return _nobody(topic, partition, why, "start consumers, or see why their checks fail")
+    return None
+
+
+def _unanswered(given: Situation, topic: str, assignment: TopicAssignment) -> Iterator[Waiting]:
+    """Yield the live consumers that have to say what they hold of a topic before anything of it is given."""
+    for consumer in sorted(given.membership.live):
+        status = given.replies.statuses.get(consumer)
+        if status is None or not status.has_seen(topic, assignment.epoch):
+            why = _why(given, consumer, "has not read the topic's assignment yet", topic)
+            yield Waiting(topic, consumer, Phase.ANSWER, (), why)
+
+
+def _closing(
+    given: Situation, topic: str, partition: int, consumer: str, assignment: TopicAssignment
+) -> Waiting | None:
+    status = given.replies.statuses.get(consumer)
+    seen = status is not None and status.has_seen(topic, assignment.epoch)
+    if status is not None and seen and partition not in status.on(topic).held:
+        return None
+    why = _why(given, consumer, "still reports them", topic)
+    return Waiting(topic, consumer, Phase.CLOSE, (partition,), why)
+
+
+def _without_owner(given: Situation, topic: str, partition: int) -> Waiting:
+    able = [c for c, there in given.membership.live.items() if there.subscribes(topic)]
+    kept = {c: given.overrides.drained.get(c) or given.overrides.exclusions.get((c, topic)) for c in able}
+    decided = [str(why) for _, why in sorted(kept.items()) if why is not None]
+    if decided and len(decided) == len(able):
+        return _nobody(topic, partition, "; ".join(decided), asked=False)
+    if not able:
+        why = "it has no owner: no live consumer subscribes to the topic"
+        return _nobody(topic, partition, why, "start a consumer that takes the topic")
+    return _nobody(topic, partition, "it has no owner", COORDINATOR)
+
+
+def _not_running(
+    given: Situation, topic: str, partition: int, owner: str, assignment: TopicAssignment
+) -> Waiting | None:
+    """Return why it is not known that the owner runs a partition; None if the owner reports that it does."""
+    status = given.replies.statuses.get(owner)
+    if status is not None and owner in given.membership.live:
+        if not status.has_seen(topic, assignment.epoch):
+            why = _why(given, owner, "has not read the topic's assignment yet", topic)
+        elif partition in status.on(topic).running:
+            return None
+        else:
+            why = _why(given, owner, "does not report them running yet", topic)
+    else:
+        why = _why(given, owner, "answers", topic)
+    drain = given.overrides.drained.get(owner) if owner not in given.membership.live else None
+    if drain is not None:
+        return Waiting(topic, owner, Phase.START, (partition,), f"{drain}; {why}", asked=False)
+    return Waiting(topic, owner, Phase.START, (partition,), why)
+
+
+def _not_moving(given: Situation, topic: str, partition: int, owner: str) -> Waiting:
+    """Return why a partition that its owner runs does not move."""
+    status = given.replies.statuses[owner]
+    record = status.on(topic).failing.get(partition)
+    found = None if record is None else _failing(topic, partition, owner, record)
+    found = found or _batch(topic, partition, owner, status)
+    if found is not None:
+        return found
+    why = _with_errors("it reports that it runs them", status, topic, partition)
+    return Waiting(topic, owner, Phase.PROGRESS, (partition,), why)
+
+
+def _failing(topic: str, partition: int, consumer: str, record: FailingRecord) -> Waiting:
+    """Return that a partition does not get past a record."""
+    if record.answer:
+        why = f"a person decided to {record.answer} offset {record.offset}, which is not done yet"
+        return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why, asked=False)
+    unproven = not record.parked and not record.lost
+    why = why_failing(record)
+    if record.parked:
+        why = f"the partition is parked, {why}"
+    elif unproven:
+        why = f"{why}; {UNPROVEN}"
+    return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why, record.offset, record.lost, unproven)
+
+
+def _batch(topic: str, partition: int, consumer: str, status: ConsumerStatus) -> Waiting | None:
+    """Return that a handler is at work on a batch, for which a partition waits; None if it reports no such batch."""
+    within, limit = status.on(topic).batch_seconds.get(partition), status.max_batch_time
+    seconds = status.batch_seconds if within is None else within
+    if seconds is None:
+        return None
+    this = "a batch of other partitions" if within is None else "this batch"
+    works = f"its handler has worked on {this} for {seconds:.0f} s"
+    if limit is None:
+        why = _with_errors(f"{works}, and no max_batch_time is set", status, topic, partition)
+        return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why)
+    if seconds <= limit:
+        why = f"{works}, max_batch_time is {limit:g} s"
+        return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why, asked=False)
+    why = _with_errors(f"{works}, max_batch_time is shorter ({limit:g} s)", status, topic, partition)
+    phase = Phase.PROGRESS if within is None else Phase.FINISH
+    return Waiting(topic, consumer, phase, (partition,), why)
+
+
+def _nobody(topic: str, partition: int, why: str, todo: str = "", *, asked: bool = True) -> Waiting:
+    return Waiting(topic, "", Phase.PROGRESS, (partition,), why, todo=todo, asked=asked)
+
+
+def _why(given: Situation, consumer: str, otherwise: str, topic: str) -> str:
+    """Say what is seen of a consumer that does not do something; `otherwise` if it is live and answers."""
+    membership, status = given.membership, given.replies.statuses.get(consumer)
+    if consumer in membership.isolated:
+        isolation = given.overrides.isolated.get(consumer)
+        return "it is isolated" + (f" by {isolation.said()}" if isolation is not None else "")
+    if consumer in membership.failing:
+        return "its check in Consul does not pass"
+    if consumer not in membership.live and status is None:
+        return "it is not live in Consul"
+    if status is None:
+        why = f"its status is unavailable: {given.replies.failures.get(consumer, 'not asked yet')}"
+    else:
+        why = _with_errors(f"it {otherwise}", status, topic)
+        if status.details.doing not in {"", "running"}:
+            why += f"; its state is {status.details.doing!r}"
+    if older := given.replies.older.get(consumer):
+        held = ", ".join(each.incarnation for each in older)
+        why += f"; an older process of it still answers (incarnation {held}), and it waits for that to end"
+    return why
+
+
+def _with_errors(why: str, status: ConsumerStatus, topic: str, partition: int | None = None) -> str:
+    """Add to `why` what the consumer itself reports to be wrong, first what names the topic and partition."""
+
+    def far(error: str) -> int:
+        named = (f"topic {topic}", f"topic {topic!r}", f"{topic} [")
+        of_partition = (f"partition {partition}", f"[{partition}]")
+        return -any(each in error for each in named) - any(each in error for each in of_partition)
+
+    errors = [error[:LONGEST_ERROR] for error in sorted(status.details.errors, key=far)[:SHOWN_ERRORS]]
+    return "; it reports: ".join([why, " | ".join(errors)]) if errors else why
+
+
+def _merged(found: list[Waiting]) -> list[Waiting]:
+    """Join what differs in nothing but partitions and since when; what stands still counts, and comes first."""
+    groups: dict[Waiting, list[Waiting]] = {}
+    for each in found:
+        key = replace(each, partitions=() if each.offset is None else each.partitions, since=None)
+        groups.setdefault(key, []).append(each)
+    return [
+        replace(
+            key,
+            partitions=tuple(sorted({p for each in group for p in each.partitions})),
+            since=min((each.since for each in group if each.since is not None), default=None),
+        )
+        for key, group in groups.items()
+    ]
+
+
+# In words
+
+
+def _stuck_message(given: Situation, topic: str, waiting: list[Waiting]) -> str | None:
+    snapshot, limit = given.snapshots.get(topic), f"stuck_after ({given.stuck_after:.0f} s)"
+    state = None if snapshot is None else snapshot.state
+    assignment = None if snapshot is None else snapshot.assignment
+    since = min((each.since for each in waiting if each.since is not None), default=None)
+    records = [each for each in waiting if each.offset is not None]
+    if not waiting or (given.doubt and since is None):
+        return None
     if any(each.phase is Phase.FINISH for each in waiting):
         lasting = "is held up by a batch that takes longer than max_batch_time"
-    elif state is None:
-        # A topic's first epoch is the clock's seconds.
-        if not waiting or assignment is None or now - assignment.epoch <= stuck_after:
-            return None
+    elif records:
+        lost = all(each.lost for each in records)
+        lasting = f"is held up by records that {'Kafka has no more' if lost else 'its handler fails with'}"
+    elif snapshot is not None and state is not None and overdue(snapshot, given.now, given.stuck_after):
+        lasting = f"is {state.state} for {given.now - state.since:.0f} s, longer than {limit}"
+    elif (
+        state is None
+        and waiting
+        and assignment is not None
+        and (
+            # A topic's first epoch is the clock's seconds.
+            since is not None or given.now - assignment.epoch > given.stuck_after
+        )
+    ):
         lasting = (
             f"is {State.INITIAL}: nothing of it is given before all live consumers have said what they hold"
         )
-    elif any(each.phase is Phase.PROGRESS for each in waiting):
-        lasting = f"makes no progress for longer than stuck_after ({stuck_after:.0f} s)"
-        if any(each.offset is not None for each in waiting):
-            lost = all(each.lost for each in waiting if each.offset is not None)
-            lasting = "is held up by records that " + (
-                "Kafka has no more" if lost else "its handler fails with"
-            )
-    elif not overdue(snapshot, now, stuck_after):
-        return None
-    else:
+    elif since is not None:
+        still = {p for each in waiting if each.since is not None for p in each.partitions}
+        still &= given.standing.get(topic, {}).keys()
         lasting = (
-            f"is {state.state} for {now - state.since:.0f} s, longer than stuck_after ({stuck_after:.0f} s)"
+            f"makes no progress in partition(s) {format_partitions(still)} since {to_iso(since)}, for longer"
         )
-    who = "; ".join(f"consumer {each.consumer} does not {each.lacking} ({each.why})" for each in waiting)
-    said = who or "its partitions have no live owner"
-    return f"topic {snapshot.topic} {lasting}: {said}. What to do: {_step(waiting)}."
+        lasting += f" than {limit}"
+        if topic in given.ahead:
+            lasting += (
+                ", and its epoch in ZooKeeper is behind one that was noted or is reported: nothing of it is given "
+                "before all live consumers have said what they hold"
+            )
+    else:
+        return None
+    who = "; ".join(each.cause for each in waiting)
+    return f"topic {topic} {lasting}: {who}. What to do: {step(waiting, given.membership.live.keys())}."
 
 
-def _step(waiting: list[Waiting]) -> str:
-    if not waiting:
-        return "look at whether any consumer that subscribes to this topic is live"
+def step(waiting: Iterable[Waiting], live: Collection[str]) -> str:
+    """Say what a person can do about what holds a topic up; `live` are the consumers that can be isolated."""
+    waiting = list(waiting)
     steps = []
     if any(each.lost for each in waiting):
         steps.append(
@@ -304,9 +533,13 @@ def _step(waiting: list[Waiting]) -> str:
             "have the record retried, skipped or dead-lettered (muster retry-record, skip-record and "
             "dead-letter-record, or the page)"
         )
-    if culprits := sorted({each.consumer for each in waiting if each.offset is None}):
+    culprits = {each.consumer for each in waiting if each.offset is None and each.consumer}
+    if there := sorted(culprits & set(live)):
         steps.append(
-            f"look at the log of {', '.join(culprits)}; if it cannot be helped, isolate it ('muster "
+            f"look at the log of {', '.join(there)}; if it cannot be helped, isolate it ('muster "
             "isolate', or the page) and its partitions go to the others"
         )
+    if away := sorted(culprits - set(live)):
+        steps.append(f"start {', '.join(away)} again, or a consumer that takes its place")
+    steps += sorted({each.todo for each in waiting if each.todo})
     return "; ".join(steps)

@@ -235,12 +235,10 @@ class TopicStatus:
 
     `epoch` is the newest assignment epoch that the consumer has acted on, None from consumers that do not
     report it. `standby` are the partitions that it stands by for and does not read. `loads` holds the partitions of
-    which something was measured, none from consumers that do not measure. `stalled` has the seconds for which a
-    partition that is held made no progress although it is not known to be without lag; a partition that progresses,
-    or has nothing to read, is absent. Of those in `paused` reading has stopped, and what was read is committed.
-    `failing` has the record that holds a partition up, where there is one. `batch_seconds` has for how long a handler
-    has worked on a batch with records of a partition, if that is longer than the consumer's `max_batch_time`.
-    `losses` are those of the last hour.
+    which something was measured, none from consumers that do not measure. Of those in `paused` reading has stopped,
+    and what was read is committed. `failing` has the record that holds a partition up, where there is one.
+    `batch_seconds` has for how long a handler has worked on a batch with records of a partition, if that
+    is not short. `losses` are those of the last hour.
     """
 
     running: frozenset[int] = frozenset()
@@ -249,7 +247,6 @@ class TopicStatus:
     epoch: int | None = None
     standby: frozenset[int] = frozenset()
     loads: Mapping[int, PartitionLoad] = field(default_factory=dict)
-    stalled: Mapping[int, float] = field(default_factory=dict)
     paused: frozenset[int] = frozenset()
     failing: Mapping[int, FailingRecord] = field(default_factory=dict)
     batch_seconds: Mapping[int, float] = field(default_factory=dict)
@@ -285,7 +282,8 @@ class ConsumerStatus:
 
     `epochs` says that this consumer reports the epoch of every topic it has read, so a topic that is not in
     `topics`, or whose epoch is behind, has not been acted on yet. `leaving` says that it ends, and takes nothing up
-    any more.
+    any more. `max_batch_time` is its setting, in seconds; None if it has none. `batch_seconds` is for how long a
+    handler has worked on the batch under way; None if there is none, or it is short.
     """
 
     consumer: str
@@ -293,6 +291,8 @@ class ConsumerStatus:
     topics: Mapping[str, TopicStatus] = field(default_factory=dict)
     epochs: bool = False
     leaving: bool = False
+    max_batch_time: float | None = None
+    batch_seconds: float | None = None
     details: ConsumerDetails = field(default_factory=ConsumerDetails)
 
     def on(self, topic: str) -> TopicStatus:

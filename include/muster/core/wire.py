@@ -11,8 +11,8 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 - `GET /status`
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
-A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "stalled": 40, "batch": 320}}`, for assignors
-that go by load, and for the search for what makes no progress. A status may hold `host`, `version`, `state`,
+A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "batch": 320}}`, for assignors that
+go by load, and for the search for what makes no progress. A status may hold `host`, `version`, `state`,
 `started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
@@ -262,6 +262,8 @@ class _Status(_Node):
     incarnation: Annotated[StrictStr, Field(min_length=1, max_length=128)]
     epochs: bool = False
     leaving: bool = False
+    max_batch_time: Any = None
+    batch: Any = None
     topics: dict[Annotated[str, AfterValidator(check_topic)], _TopicStatus]
     host: Any = None
     version: Any = None
@@ -463,6 +465,8 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
         incarnation=node.incarnation,
         epochs=node.epochs,
         leaving=node.leaving,
+        max_batch_time=_measure(node.max_batch_time),
+        batch_seconds=_measure(node.batch),
         topics={
             topic: TopicStatus(
                 running=frozenset(status.running),
@@ -471,7 +475,6 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 epoch=status.epoch,
                 standby=frozenset(status.standby),
                 loads=_loads(status.offsets),
-                stalled=_seconds(status.offsets, "stalled"),
                 paused=_numbers(status.paused),
                 failing=_failing(status.failing),
                 batch_seconds=_seconds(status.offsets, "batch"),

@@ -170,8 +170,10 @@ def _assignor(state: ClusterState) -> AssignorInForce:
 
 
 def waiting_entry(state: ClusterState, waiting: Waiting) -> WaitingEntry:
-    """Show a consumer that holds up a topic."""
-    of_topic = state.snapshots[waiting.topic].state
+    """Show what holds up a topic, and since when: since when partitions stand still, or a rebalance goes on."""
+    snapshot = state.snapshots.get(waiting.topic)
+    of_topic = snapshot.state if snapshot is not None else None
+    begun = of_topic.since or None if of_topic is not None else None
     return WaitingEntry(
         topic=waiting.topic,
         consumer=waiting.consumer,
@@ -179,7 +181,8 @@ def waiting_entry(state: ClusterState, waiting: Waiting) -> WaitingEntry:
         partitions=ranges(waiting.partitions),
         why=waiting.why,
         offset=waiting.offset,
-        since=of_topic.since or None if of_topic is not None else None,
+        since=begun if waiting.since is None else waiting.since,
+        asked=waiting.asked,
     )
 
 

@@ -155,8 +155,8 @@ class ExclusionEntry(_Answer):
 
 
 class WaitingEntry(_Answer):
-    """A consumer that holds up partitions of a topic, whose rebalance began at `since`. `offset` is that of the
-    record that holds the one partition up, if it is a record."""
+    """What holds up partitions of a topic since `since`: a consumer, or what `why` says if `consumer` is ''. `offset`
+    is that of the record that holds the one partition up, if it is a record. `asked`: no person has decided it."""
 
     topic: str
     consumer: str
@@ -165,6 +165,7 @@ class WaitingEntry(_Answer):
     why: str
     since: Moment | None = None
     offset: int | None = None
+    asked: bool = True
 
 
 class AssignorInForce(_Answer):

@@ -25,6 +25,7 @@ from muster.core.history import (
     removal_of,
 )
 from muster.core.model import TopicAssignment, TopicSnapshot, Transition
+from muster.core.progress import Look
 from muster.core.wire import (
     Racks,
     WireError,
@@ -41,6 +42,7 @@ from muster.core.wire import (
     states_path,
 )
 from muster.edges.zookeeper_history import append_entry, prune_history, read_history
+from muster.edges.zookeeper_progress import read_look, write_look
 from muster.edges.zookeeper_session import (
     AccessDeniedError,
     Operation,
@@ -315,6 +317,16 @@ class TopicStore:
     def prune_history(self, *, keep_seconds: float, keep_entries: int, keep_bytes: int) -> int:
         """Delete entries that are older, and the oldest beyond so many entries or bytes; say how many."""
         return prune_history(self._session.begin(), self.cluster, keep_seconds, keep_entries, keep_bytes)
+
+    # Progress
+
+    def look(self) -> Look:
+        """Return the last look at Kafka's offsets."""
+        return read_look(self._session.begin(), self.cluster)
+
+    def note_look(self, before: Look, after: Look) -> None:
+        """Write the look `after`, which followed `before`."""
+        write_look(self._session.begin(), self.cluster, before, after)
 
     # Waking
 

@@ -20,8 +20,8 @@ from muster.cluster.state import ClusterState
 from muster.monitoring.exposition import Runs, Scraped, exposition
 from muster.settings.clusters import Clusters, load_clusters
 
-SCRAPED = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.KAFKA)
-"""What metrics are made of; the consumers are scraped themselves."""
+SCRAPED = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.KAFKA, SourceName.PROGRESS)
+"""What metrics are made of; the consumers are scraped themselves, and asked where something stands still."""
 AT_ONCE = 8
 """Clusters whose runs are looked up in Airflow's database at the same time."""
 
@@ -83,7 +83,12 @@ class Exporter:
         found = self._settings()
         runs = self._runs_of(name for name in found.clusters if not clusters or name in clusters)
         begun = {name: latest.begin() for name, latest in runs.items()}
+        until = time.monotonic() + within
         states = self.states(clusters, SCRAPED, within, begun.values())
+        if standing := [name for name, state in states.items() if state.standing]:
+            # Only they can say why.
+            left = max(0.0, until - time.monotonic())
+            states |= self.states(standing, (*SCRAPED, SourceName.CONSUMERS), left)
         scraped = {
             name: Scraped(state, runs[name].result(begun[name]) if name in runs else SourceReading())
             for name, state in states.items()

@@ -128,8 +128,14 @@ def _topics(add: Add, state: ClusterState) -> None:
         if line.seconds is not None:
             text = "Seconds for which the topic has been Stable, or not Stable"
             add("muster_topic_state_seconds", text, line.seconds, topic=topic)
+        standing = [each for each in state.waiting.get(topic, ()) if each.since is not None]
+        stuck = line.overdue or any(each.asked for each in standing)
+        text = "Partitions with unread records that have not moved for longer than stuck_after"
+        for each in standing:
+            labels = {"topic": topic, "consumer_id": each.consumer, "cause": each.kind}
+            add("muster_topic_standing_partitions", text, len(each.partitions), **labels)
         for metric, text, value in (
-            ("stuck", "Whether the topic is not Stable for longer than stuck_after", line.overdue),
+            ("stuck", "Whether the topic is not Stable, or stands still, for longer than stuck_after", stuck),
             ("epoch", "Grows by one with each write that changes owners", line.epoch),
             ("partitions", "Partitions that the topic has in ZooKeeper", line.partitions),
             ("unconsumed_partitions", "Partitions that no live consumer owns", _unconsumed(state, topic)),

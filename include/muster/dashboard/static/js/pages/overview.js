@@ -126,7 +126,7 @@ function troubles(known) {
       )),
       waiting.slice(0, 10).map((one) => h(
         "li", { class: "waiting" }, mark("↻"),
-        h("span", {}, consumerLink(summary.name, one.consumer), ` ${lacking(one)} of `,
+        h("span", {}, one.consumer ? consumerLink(summary.name, one.consumer) : null, ` ${lacking(one)} of `,
           topicLink(summary.name, one.topic), `: ${one.why}`,
           one.since === null ? null : h("span", { class: "muted" }, " (", age(one.since, "for"), ")")),
       )),

@@ -70,7 +70,8 @@ function drawn(answer, cluster, known) {
       row.reason ? h("p", { class: "last" }, h("span", { class: "muted", text: `Why it is ${row.state}: ` }), h("q", { text: row.reason })) : null,
       answer.waiting.length ? h("ul", { class: "problems" }, answer.waiting.map((one) => h(
         "li", { class: "waiting" }, mark("↻"),
-        h("span", {}, consumerLink(cluster, one.consumer), ` ${lacking(one)}: ${one.why}`),
+        h("span", {}, one.consumer ? consumerLink(cluster, one.consumer) : null, ` ${lacking(one)}: ${one.why}`,
+          one.since === null ? null : h("span", { class: "muted" }, " (", age(one.since, "for"), ")")),
         one.offset === null ? null : commandsOn("record").map((each) => commandButton(each.name, known, {
           topic: one.topic, partition: pairText(one.partitions), offset: String(one.offset),
         })),

@@ -1,0 +1,125 @@
+"""Since when each partition with unread records stands at its committed offset: what all that is named follows from.
+
+The coordinator looks at Kafka's offsets every `look_every` seconds and keeps a `Look` in ZooKeeper. A partition has a
+mark in it while it has records that are not committed, or while its lag is unknown. The mark begins at the first look
+that finds it so, and again when the committed offset is another one. Nothing that a consumer or a node says counts
+for that, so a partition without any reader has a mark as well. Pure; times are seconds since the epoch.
+
+The marks are in `NODES` nodes, each topic always in the same one, so that each fits into a request. A node holds
+`{"topic": {"1764338400": {"0": 120, "7": null}}}`: since when, partition, committed offset. The parent holds
+`{"at": 1764338460}`, the time of the look. A look writes what has changed and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from muster.core.model import TopicPartition
+from muster.core.offsets import TopicOffsets
+from muster.core.wire import check_id, to_json
+
+NODES = 16
+LONGEST_NODE = 900_000
+"""Bytes; ZooKeeper takes a million. Where more is marked, the newest marks are left out."""
+UNKNOWN = "?"
+"""Stands behind the time of marks whose lag is unknown."""
+SHOWN_ERRORS, LONGEST_ERROR = 3, 300
+LONGEST_MARK = 34
+"""Bytes of a partition and its offset."""
+LOOK_EVERY = 60.0
+"""Seconds between two looks, at most; a fifth of `stuck_after` where that is less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a partition stands: its committed offset (None: nothing is committed, or that is unknown), and since when
+    it is seen there with records to read, or with an unknown lag."""
+
+    offset: int | None
+    since: int
+    known: bool = True
+    """Whether the lag is known: Kafka said what is committed, and where the partition ends."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The marks that the last look at Kafka's offsets left, and when it was; `at` is 0 before the first. `errors` is
+    what Kafka said of partitions whose lag is unknown."""
+
+    at: float = 0.0
+    marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+    def standing(self, now: float, seconds: float) -> dict[str, dict[int, Mark]]:
+        """Return the partitions that have not moved for more than `seconds`, by topic."""
+        found: dict[str, dict[int, Mark]] = {}
+        for (topic, partition), mark in sorted(self.marks.items()):
+            if now - mark.since > seconds:
+                found.setdefault(topic, {})[partition] = mark
+        return found
+
+
+def look_every(stuck_after: float) -> float:
+    """Return the seconds between two looks."""
+    return min(LOOK_EVERY, stuck_after / 5)
+
+
+def look(before: Look, partitions: Iterable[TopicPartition], offsets: TopicOffsets, now: float) -> Look:
+    """Return the look that follows `before`, by the `offsets` that were read `now`."""
+    marks: dict[TopicPartition, Mark] = {}
+    for tp in partitions:
+        lag = offsets.lag(tp)
+        if lag == 0:
+            continue
+        known = before.marks.get(tp)
+        offset = offsets.committed.get(tp, None if known is None else known.offset)
+        stays = known is not None and known.offset == offset
+        since = known.since if stays and known is not None else int(now)
+        marks[tp] = Mark(offset, since, lag is not None)
+    return Look(now, marks, tuple(error[:LONGEST_ERROR] for error in offsets.errors[:SHOWN_ERRORS]))
+
+
+def progress_path(cluster: str) -> str:
+    """Return the path of the parent of a cluster's marks."""
+    return f"/consumers/{check_id(cluster, 'cluster name')}/progress"
+
+
+def format_parent(look: Look) -> bytes:
+    """Write the parent node."""
+    return to_json({"at": int(look.at), **({"errors": look.errors} if look.errors else {})})
+
+
+def format_marks(marks: Mapping[TopicPartition, Mark]) -> dict[str, bytes]:
+    """Write the nodes that are needed, by name; equal marks give equal bytes."""
+    nodes: dict[str, dict[str, dict[str, dict[str, int | None]]]] = {}
+    sizes: dict[str, int] = {}
+    for (topic, partition), mark in sorted(marks.items(), key=lambda item: (item[1].since, item[0])):
+        name = str(crc32(topic.encode()) % NODES)
+        of_topic = nodes.setdefault(name, {}).setdefault(topic, {})
+        since = f"{mark.since}{'' if mark.known else UNKNOWN}"
+        group = len(topic) + 20 if since not in of_topic else 0
+        sizes[name] = sizes.get(name, 0) + LONGEST_MARK + group
+        if sizes[name] <= LONGEST_NODE:
+            of_topic.setdefault(since, {})[str(partition)] = mark.offset
+    return {name: to_json(node) for name, node in sorted(nodes.items())}
+
+
+def parse_look(parent: bytes, nodes: Iterable[bytes]) -> Look:
+    """Read what `format_parent` and `format_marks` wrote. If it is malformed, there was no look: the next one writes
+    it again."""
+    try:
+        found = json.loads(parent)
+        at, errors = float(found["at"]), tuple(map(str, found.get("errors", ())))
+        marks = {
+            (topic, int(partition)): Mark(offset, int(since.rstrip(UNKNOWN)), not since.endswith(UNKNOWN))
+            for node in nodes
+            for topic, of_topic in json.loads(node).items()
+            for since, offsets in of_topic.items()
+            for partition, offset in offsets.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Look()
+    return Look(at, marks, errors)

@@ -1,0 +1,82 @@
+"""All offsets of a cluster's topics at one moment: where partitions begin and end, what groups have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from muster.core.model import TopicPartition
+from muster.core.offsets import TopicOffsets
+from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
+from muster.settings.connections import KafkaSettings
+
+T = TypeVar("T")
+
+
+class OffsetReader:
+    """Reads the offsets of one cluster's topics. Connected from the first reading on; not thread-safe."""
+
+    def __init__(self, settings: KafkaSettings, group_id: str) -> None:
+        self._settings = settings
+        self._group_id = group_id
+        self._groups: TopicGroups | None = None
+
+    def read_of(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> TopicOffsets:
+        """Read the topics in Kafka that `reads` accepts; see `read`."""
+
+        def listed(of: TopicGroups) -> Mapping[str, frozenset[int]]:
+            there = of.default.topics.list_partitions()
+            return {topic: partitions for topic, partitions in there.items() if reads(topic)}
+
+        return self._read(listed, groups)
+
+    def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
+        """Read these partitions. `groups` maps topics to the group that their assignment names, if that is not the
+        one in the settings. Raises `KafkaError` if Kafka is out of reach; what else it cannot tell is in `errors`."""
+        return self._read(lambda _: partitions, groups)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.close()
+
+    def _read(
+        self, partitions: Callable[[TopicGroups], Mapping[str, frozenset[int]]], groups: Mapping[str, str]
+    ) -> TopicOffsets:
+        if self._groups is None:
+            self._groups = TopicGroups(self._settings, self._group_id)
+        try:
+            return _offsets(self._groups, partitions(self._groups), groups)
+        except KafkaError:
+            # librdkafka's admin client goes on asking with the leaders that it knows, and would fail for minutes.
+            self.close()
+            raise
+
+
+def _offsets(
+    groups: TopicGroups, found: Mapping[str, frozenset[int]], named: Mapping[str, str]
+) -> TopicOffsets:
+    tps = [(topic, partition) for topic in sorted(found) for partition in sorted(found[topic])]
+    errors: list[str] = []
+
+    def partly(
+        ask: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, T]], of: list[TopicPartition]
+    ) -> Mapping[TopicPartition, T]:
+        """Return what `ask` can tell; what it says of the others goes to `errors`."""
+        try:
+            return ask(of) if of else {}
+        except PartitionError as error:
+            errors.append(str(error))
+            return error.offsets
+
+    # The ends last: read first, a group that is quick could be ahead of them.
+    committed: dict[TopicPartition, int | None] = {}
+    others: dict[str, str] = {}
+    for group, of_group in groups.each(tps, named):
+        committed |= partly(group.committed, of_group)
+        if group is not groups.default:
+            others |= {topic: group.group_id for topic, _ in of_group}
+    beginnings = partly(groups.default.beginning_offsets, tps)
+    ends = partly(groups.default.end_offsets, tps)
+    return TopicOffsets(found, ends, beginnings, committed, others, tuple(errors))
