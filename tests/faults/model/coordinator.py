@@ -20,7 +20,7 @@ from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.faults.model.consul import ELSEWHERE, Api, SimulatedConsul
-from tests.faults.model.kafka import Lister
+from tests.faults.model.kafka import Lister, Offsets
 from tests.faults.model.zookeeper import StoreClient
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class CoordinatorProcess:
             self.lister,
             self.poll,
             assignor,
+            offsets=Offsets(world.kafka, self.at),
             clock=lambda: world.now + self.skew,
             pause=self.pause,
         )

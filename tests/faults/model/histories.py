@@ -759,6 +759,38 @@ restore/3
 joins/c
 """,
     "forget_to_note_epochs": RESTORED_DURING_REBALANCE,
+    "look_for_what_stands_still_in_stable_topics_alone": """
+settled/a
+round
+fault/a/slow
+joins/b
+time/30
+""",
+    "name_only_owners_that_answer": """
+settled/a/b
+round
+fault/a/no_answer
+time/30
+""",
+    "ask_about_consumers_alone": """
+settled/a
+crash/a
+checks
+time/30
+""",
+    "take_what_was_never_committed_for_read": """
+start/a
+fault/a/commits_fail
+round
+round
+time/30
+""",
+    "take_every_look_for_the_first": """
+settled/a
+fault/a/hung
+time/9
+time/30
+""",
 }
 """By mutation: what makes it show."""
 

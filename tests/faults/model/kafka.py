@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from muster.core.model import TopicPartition
+from muster.core.offsets import TopicOffsets
 from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
 from muster.core.wire import Racks
@@ -62,10 +63,38 @@ class Brokers:
         """The first offset that there is of that very topic."""
         return self.begins.get(record[1:], 0)
 
+    def offsets(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
+        """What Kafka says of these partitions; a topic that is not small always has more records."""
+        tps = [
+            (t, p) for t in sorted(partitions) for p in sorted(partitions[t]) if p in self.topics.get(t, ())
+        ]
+        records = {tp: self.record(tp, groups.get(tp[0], "")) for tp in tps}
+        found = {tp: self.committed.get(record) for tp, record in records.items()}
+        committed = {tp: None if there is None else there.offset for tp, there in found.items()}
+        begins = {tp: self.begin(record) for tp, record in records.items()}
+        ends = {
+            tp: begins[tp] if tp[0] in self.small else max(begins[tp], committed[tp] or 0) + 1 for tp in tps
+        }
+        return TopicOffsets(partitions, ends, begins, committed)
+
     def stands(self, record: Record) -> int:
         """The offset that the group has committed of that very topic; 0 if none."""
         found = self.committed.get(record)
         return 0 if found is None or of_another_topic(found.metadata, record[1]) else found.offset
+
+
+@dataclass
+class Offsets:
+    """`muster.edges.kafka_offsets.OffsetReader`."""
+
+    brokers: Brokers
+    at: Callable[[str], None]
+
+    def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
+        self.at("read Kafka's offsets")
+        if self.brokers.away:
+            raise KafkaError("Kafka does not answer")
+        return self.brokers.offsets(partitions, groups)
 
 
 @dataclass

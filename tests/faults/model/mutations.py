@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -23,11 +23,22 @@ from muster.coordinator import coordinator as coordinating
 from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.topic_fetch import TopicFetch
-from muster.core import ownership, positions, state_machine, wire
-from muster.core.model import ConsumerStatus, Owners, TopicSnapshot, TopicState, Transition
+from muster.core import diagnosis, ownership, positions, progress, state_machine, wire
+from muster.core.diagnosis import Situation, Waiting
+from muster.core.model import (
+    ConsumerStatus,
+    Owners,
+    State,
+    TopicPartition,
+    TopicSnapshot,
+    TopicState,
+    Transition,
+)
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.ownership import Ownership
 from muster.core.patience import Patience
+from muster.core.progress import Look
 from muster.core.state_machine import _Draft, _Inputs
 from muster.edges import consul_members, zookeeper_transitions
 from muster.edges.consul import ConsulCatalog, ConsulError, Members, OverrideStore
@@ -584,6 +595,51 @@ def forget_to_ask_about_a_gap(patch: MonkeyPatch) -> None:
     patch.setattr(Agent, "_park_losses", lambda agent, losses, known: None)
 
 
+def look_for_what_stands_still_in_stable_topics_alone(patch: MonkeyPatch) -> None:
+    original = diagnosis._standing
+
+    def standing(given: Situation) -> Iterator[Waiting]:
+        for each in original(given):
+            if each.topic in given.snapshots and given.snapshots[each.topic].name is State.STABLE:
+                yield each
+
+    patch.setattr(diagnosis, "_standing", standing)
+
+
+def name_only_owners_that_answer(patch: MonkeyPatch) -> None:
+    original = diagnosis._standing
+
+    def standing(given: Situation) -> Iterator[Waiting]:
+        for each in original(given):
+            if not each.consumer or each.consumer in given.replies.statuses:
+                yield each
+
+    patch.setattr(diagnosis, "_standing", standing)
+
+
+def ask_about_consumers_alone(patch: MonkeyPatch) -> None:
+    original = diagnosis._stuck_message
+
+    def message(given: Situation, topic: str, waiting: list[Waiting]) -> str | None:
+        return original(given, topic, [each for each in waiting if each.consumer])
+
+    patch.setattr(diagnosis, "_stuck_message", message)
+
+
+def take_what_was_never_committed_for_read(patch: MonkeyPatch) -> None:
+    original = TopicOffsets.lag
+
+    def lag(self: TopicOffsets, tp: TopicPartition) -> int | None:
+        return 0 if self.committed.get(tp) is None else original(self, tp)
+
+    patch.setattr(TopicOffsets, "lag", lag)
+
+
+def take_every_look_for_the_first(patch: MonkeyPatch) -> None:
+    original = progress.look
+    patch.setattr(progress, "look", lambda before, *others: original(Look(), *others))
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (
@@ -655,5 +711,10 @@ MUTATIONS: dict[str, Mutation] = {
         stand_by_for_what_it_holds,
         go_on_behind_a_gap_unasked,
         forget_to_ask_about_a_gap,
+        look_for_what_stands_still_in_stable_topics_alone,
+        name_only_owners_that_answer,
+        ask_about_consumers_alone,
+        take_what_was_never_committed_for_read,
+        take_every_look_for_the_first,
     )
 }

@@ -25,6 +25,8 @@ assignment names it and no other holds it.
 - A partition is taken from a live owner only to go to another, in balance, or because it vanished from Kafka; none is
   given in the write that takes it from another, nor to a consumer that is leaving, if another is there.
 - Partitions are removed only by a coordinator that had read them and then not found them in Kafka.
+- A partition with records that has not moved for `STUCK_AFTER` is named with what holds it up, by the rule that all
+  who look compute, and a person is asked, unless one has paused it. The owner is named if it is live and silent.
 - Assignments are written only after a reading of Consul that succeeded and was to be trusted, and epochs grow.
 """
 
@@ -33,10 +35,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from muster.core.model import State, TopicPartition, TopicSnapshot, Transition, by_partition
+from muster.core import progress
+from muster.core.diagnosis import Situation, held_up, stuck
+from muster.core.model import (
+    ConsumerStatus,
+    Membership,
+    State,
+    TopicPartition,
+    TopicSnapshot,
+    Transition,
+    by_partition,
+)
+from muster.core.overrides import NO_OVERRIDES
 from muster.core.ownership import LONGEST_UNCOMMITTED, Source
+from muster.core.patience import Replies
 from muster.core.positions import Committed, of_another_topic
-from tests.faults.model.consul import HostAgent, Service
+from muster.core.progress import Look
+from muster.edges.consul import ConsulError
+from muster.edges.status import StatusFailure
+from tests.faults.model.consul import ELSEWHERE, Api, HostAgent, Service, SimulatedConsul
 from tests.faults.model.kafka import Record
 from tests.faults.model.tally import MOVES
 
@@ -53,6 +70,10 @@ than Kafka that it has committed, and counts from then."""
 WAITED = 30.0
 """Seconds for which an owner that fails its check, or is isolated, and answers, is waited for at least: the setting
 `closing_timeout`."""
+
+
+STUCK_AFTER = 20.0
+"""Seconds without movement after which a partition is named: the setting `stuck_after`."""
 
 
 class ViolationError(AssertionError):
@@ -106,6 +127,10 @@ class Watchman:
         """Since which moment each consumer is live, of those that are."""
         self.owner_since: dict[TopicPartition, int] = {}
         """Since which write a partition's owner is the same."""
+        self.stands: dict[TopicPartition, tuple[Record, Committed | None, float]] = {}
+        """What is committed of each partition with records, and since when it is that."""
+        self.looked = Look()
+        """What one that looks at Kafka after every step has seen."""
 
     def fail(self, what: str) -> NoReturn:
         """A promise is broken."""
@@ -155,6 +180,7 @@ class Watchman:
                 self._look_at(process, process.incarnation in contacts, holders)
         self._reconcile()
         self._learn()
+        self._names_what_stands()
 
     def _note_who_is_live(self) -> None:
         moment = self.world.moment()
@@ -236,6 +262,72 @@ class Watchman:
             others = [p for p in self.world.processes if p is not process and p.alive and key in p.held]
             if self.world.zookeeper.owner(*key) == process.id and self.in_contact(process) and not others:
                 self.estranged.discard((name, key))
+
+    # -- nothing stands still unnamed -------------------------------------------------------------------------
+
+    def _names_what_stands(self) -> None:
+        world, now = self.world, self.world.now
+        topics = {t: s for t in world.kafka.topics if (s := world.zookeeper.snapshot(t)) is not None}
+        partitions = {t: s.partitions & world.kafka.topics[t] for t, s in topics.items()}
+        groups = {t: s.assignment.group_id for t, s in topics.items() if s.assignment is not None}
+        tps = [(t, p) for t, found in partitions.items() for p in found]
+        before, self.stands = self.stands, {}
+        for tp in tps:
+            if tp[0] not in world.kafka.small:
+                record = world.kafka.record(tp, groups.get(tp[0], ""))
+                there = world.kafka.committed.get(record)
+                known = before.get(tp)
+                same = known is not None and known[:2] == (record, there)
+                self.stands[tp] = known if known is not None and same else (record, there, now)
+        self.looked = progress.look(self.looked, tps, world.kafka.offsets(partitions, groups), now)
+        if any(now - since > STUCK_AFTER + 1 for _, _, since in self.stands.values()):
+            self._look_at_names(self._situation(topics))
+
+    def _situation(self, topics: Mapping[str, TopicSnapshot]) -> Situation:
+        """What one sees that reaches all servers; what is out of reach, it says."""
+        doubt, membership, overrides = "", Membership({}), NO_OVERRIDES
+        consul = self.world.consul
+        discovery = SimulatedConsul(Api(consul, host=ELSEWHERE))
+        empty, consul.empty = consul.empty, 0  # that is for whom it is meant
+        try:
+            members, overrides = discovery.catalog.members(), discovery.overrides.read()
+            membership, doubt = members.membership or membership, members.doubt
+        except ConsulError as error:
+            doubt = str(error)
+        finally:
+            consul.empty = empty
+        answers = {c: self.world.present_answer(there) for c, there in membership.live.items()}
+        replies = Replies(
+            {c: answer for c, answer in answers.items() if isinstance(answer, ConsumerStatus)},
+            {c: answer.reason for c, answer in answers.items() if isinstance(answer, StatusFailure)},
+        )
+        return Situation(
+            topics, membership, replies, self.world.now, STUCK_AFTER, overrides, self.looked, doubt
+        )
+
+    def _look_at_names(self, situation: Situation) -> None:
+        waiting = held_up(situation)
+        asked = stuck(situation, waiting)
+        for tp, (_, _, since) in self.stands.items():
+            if self.world.now - since <= STUCK_AFTER + 1:
+                continue
+            topic, partition = tp
+            found = [
+                w
+                for w in waiting.get(topic, [])
+                if w.since is not None and w.why and partition in w.partitions
+            ]
+            if not found:
+                self.fail(f"{tp} has not moved since {since - 1_000_000:.1f}, and nothing names it")
+            scopes = ("all", f"topics/{topic}", f"partitions/{topic}/{partition}")
+            decided = any(f"muster/c/consumption/{scope}" in self.world.consul.keys for scope in scopes)
+            if topic not in asked and not (decided and not situation.doubt):
+                self.fail(f"{tp} has not moved since {since - 1_000_000:.1f}, and nobody is asked")
+            snapshot = situation.snapshots[topic]
+            owner = self.world.zookeeper.owner(*tp)
+            settled = snapshot.name is State.STABLE and topic not in situation.ahead and not decided
+            if settled and owner in situation.replies.failures and all(w.consumer != owner for w in found):
+                self.fail(f"{tp} has not moved, its owner {owner} is silent, and {found} name others")
 
     # -- what runs goes on ------------------------------------------------------------------------------------
 

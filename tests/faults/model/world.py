@@ -145,6 +145,13 @@ class Model:
         """What a coordinator that asks gets, `old`: what was answered under this id the last time."""
         if old and consumer.id in self._answers:
             return self._answers[consumer.id]
+        found = self.present_answer(consumer)
+        if isinstance(found, ConsumerStatus):
+            self._answers[consumer.id] = found
+        return found
+
+    def present_answer(self, consumer: Consumer) -> ConsumerStatus | StatusFailure:
+        """What one that reaches every host gets."""
         if self.consul.agents[consumer.address].cut:
             return StatusFailure(consumer.id, "no answer")
         there = self.at_port(consumer.port)
@@ -154,8 +161,7 @@ class Model:
             return StatusFailure(consumer.id, "no answer")
         if there.id != consumer.id:
             return StatusFailure(consumer.id, f"{there.id} answers")
-        self._answers[consumer.id] = there.status()
-        return self._answers[consumer.id]
+        return there.status()
 
     def commit(self, process: Process, key: TopicPartition, group: str, committed: Committed) -> None:
         """Kafka has not refused this commit, so it counts."""

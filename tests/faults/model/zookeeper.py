@@ -21,6 +21,7 @@ from kazoo.protocol.states import WatchedEvent
 from muster.core import wire
 from muster.core.history import history_path
 from muster.core.model import TopicSnapshot, Transition
+from muster.core.progress import Look
 from muster.core.wire import Racks, WireError
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from tests.faults.model.tally import CONFLICTS
@@ -61,6 +62,7 @@ class Ensemble(MemoryZooKeeper):
         self.away = False
         self.delayed: list[tuple[Callable[[], object], float]] = []
         """Writes whose sender does not know what came of them, and that may still happen, and when they were sent."""
+        self.look = Look()
         self.restored = 0
         """How many times an earlier state was restored."""
         self.history: list[Tree] = [super().tree]
@@ -233,6 +235,16 @@ class StoreClient(TopicStore):
             self.ensemble.watchman.removes_topic(snapshot)
         self.at("after")
         return removed
+
+    def look(self) -> Look:
+        self._reach()
+        return self.ensemble.look
+
+    def note_look(self, before: Look, after: Look) -> None:
+        """No write of those that are counted: nothing is decided by it."""
+        self.at("note the look")
+        self._reach()
+        self.ensemble.look = after
 
     def touch(self) -> None:
         self._reach()
