@@ -241,9 +241,8 @@ def _at_once(given: Situation) -> Iterator[Waiting]:
                 continue
             for partition, record in sorted(of_topic.failing.items()):
                 owned = snapshot.assignment.owners.get(partition) == consumer
-                found = _failing(topic, partition, consumer, record) if record.parked and owned else None
-                if found is not None:
-                    yield found
+                if record.parked and owned and not record.answer:
+                    yield _failing(topic, partition, consumer, record)
             for partition in sorted(of_topic.batch_seconds):
                 found = _batch(topic, partition, consumer, status)
                 if found is not None and found.phase is Phase.FINISH:
