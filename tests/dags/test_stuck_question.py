@@ -33,6 +33,15 @@ def test_an_answer_that_cannot_be_carried_out_fails_for_good(
         asks.execute_complete({}, event)
 
 
+def test_question_about_a_topic_can_only_be_waited_with(write_clusters: WriteClusters) -> None:
+    write_clusters("c")
+    asks: Any = AskAPerson(task_id="ask", cluster="c", consumer="", topic="t", subject="?", options=[WAIT])
+    assert asks.about == "topic t"
+    with pytest.raises(TaskDeferred) as deferred:
+        asks.execute_complete({}, {"chosen_options": [WAIT], "responded_by_user": {"id": "1", "name": "ann"}})
+    assert deferred.value.trigger.serialize()[1]["topic"] == "t"
+
+
 @pytest.mark.parametrize("option", [*ABOUT_RECORD, WAIT])
 def test_answer_about_a_record_is_given_as_its_command(
     option: str, monkeypatch: pytest.MonkeyPatch, write_clusters: WriteClusters
