@@ -38,6 +38,7 @@ print(json.dumps({
         dag_id: {
             "tasks": sorted(dag.task_dict),
             "schedule": dag.schedule,
+            "doc": dag.doc_md,
             "routes": sorted({
                 (task.queue, task.pool, task.executor or "", task.priority_weight) for task in dag.tasks
             }),
@@ -171,6 +172,15 @@ def test_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
         "fetch_consumers",
         "fetch_partitions",
     ]
+
+
+def test_consumers_dag_says_what_deleting_it_does(clusters):
+    doc = parse(DAGS, clusters("clusters:" + GOOD))["dags"]["muster_consumers__good"]["doc"]
+    (said,) = (
+        part for part in doc.replace("\n  ", " ").split("\n- ") if part.startswith("**delete this DAG**")
+    )
+    for promise in ("every consumer is stopped", "the DAG comes back", "paused"):
+        assert promise in said
 
 
 @pytest.mark.parametrize(

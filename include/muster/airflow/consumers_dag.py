@@ -30,6 +30,9 @@ What you want, and what to do:
 - **stop one consumer** in order: mark its task as failed, or as success. **Have it back**: clear the task.
 - **restart one**: clear its task while it is deferred.
 - **stop all**: pause this DAG first, else a new run starts them again; then mark the run as failed.
+- **delete this DAG**: only to stop all for good. Airflow deletes its runs, and with them every consumer is stopped in
+  order within seconds. While the cluster stands in the settings, the DAG comes back, without its runs and paused:
+  unpause it to have the consumers back.
 - keep one running **without work**: isolate it with `muster_commands__{name}`.
 
 What you see:
