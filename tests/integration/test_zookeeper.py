@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import SessionExpiredError
 from kazoo.security import make_digest_acl
 
 from devstack.server import Server
@@ -26,6 +27,7 @@ from muster.edges.zookeeper import (
     ZooKeeperError,
     make_client,
 )
+from muster.edges.zookeeper_multi_write import multi_async
 from muster.settings.connections import ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.support.servers import running
@@ -143,7 +145,8 @@ def test_apply_writes_for_one_of_two_stores_that_read_the_same(
         # The next step is written against what is there now, and the rival's older view is refused in turn.
         stable = replace(to_starting(again), state=TopicState(State.STABLE, epoch=2))
         assert store.apply([stable]) == [True]
-        assert rival.apply([replace(stable, state=TopicState(State.CLOSING))]) == [False]
+        late = replace(to_starting(theirs), state=TopicState(State.CLOSING))
+        assert rival.apply([late]) == [False]
         assert snapshot(rival, "flights").name is State.STABLE
 
 
@@ -475,9 +478,10 @@ def test_nodes_made_with_digest_belong_to_the_coordinator_and_are_readable_by_al
         owner.set_partitions("flights", frozenset({0}))
         before = snapshot(owner, "flights")
         with TopicStore(zookeeper, name) as stranger:
-            assert snapshot(stranger, "flights") == before
+            seen = snapshot(stranger, "flights")
+            assert seen == before
             with pytest.raises(ZooKeeperError, match="username and password"):
-                stranger.apply([to_starting(before)])
+                stranger.apply([to_starting(seen)])
             with pytest.raises(ZooKeeperError, match="refused"):
                 stranger.create_topic("other", "h:9092", "g")
         assert owner.apply([to_starting(before)]) == [True]
@@ -554,3 +558,75 @@ def test_path_of_the_connection_that_is_not_there_is_named_and_not_created(
     with TopicStore(settings, cluster) as store:
         assert store.snapshots() == {}
     assert raw.exists(f"{path}/consumers/{cluster}") is not None
+
+
+def begin_again(zookeeper: ZooKeeperSettings, store: TopicStore, topic: str) -> None:
+    """A person deletes a topic's nodes, and another coordinator creates them again, with the same versions."""
+    with TopicStore(zookeeper, store.cluster) as other:
+        before = snapshot(other, topic)
+        assert other.remove_topic(topic, before)
+        other.create_topic(topic, "h:9092", "g", epoch=1000)
+        other.set_partitions(topic, before.partitions)
+        assert snapshot(other, topic).assignment_version == before.assignment_version
+
+
+def end_session(zookeeper: ZooKeeperSettings, store: TopicStore, eventually: Eventually) -> None:
+    """The store's session ends, as when its process stood still, and kazoo opens a new one."""
+    client = store._client
+    before = client.client_id
+    twin = KazooClient(hosts=zookeeper.hosts, client_id=before)
+    twin.start(10)
+    twin.stop()
+    twin.close()
+    eventually(lambda: client.client_id not in {None, before}, what="it has a new session")
+
+
+def test_apply_refuses_what_an_earlier_session_read(
+    zookeeper: ZooKeeperSettings, store: TopicStore, eventually: Eventually
+) -> None:
+    store.create_topic("flights", "h:9092", "g")
+    store.set_partitions("flights", frozenset({0}))
+    read = snapshot(store, "flights")
+    end_session(zookeeper, store, eventually)
+    begin_again(zookeeper, store, "flights")
+    with pytest.raises(ZooKeeperError, match=r"writing flights: .* its session has ended.* read again"):
+        store.apply([to_starting(read)])
+    found = snapshot(store, "flights")
+    assert found.assignment == TopicAssignment("h:9092", "g", epoch=1000)
+    assert store.apply([to_starting(found)]) == [True], "what the new session has read"
+
+
+def test_remove_topic_refuses_what_an_earlier_session_read(
+    zookeeper: ZooKeeperSettings, store: TopicStore, eventually: Eventually
+) -> None:
+    store.create_topic("flights", "h:9092", "g")
+    store.set_partitions("flights", frozenset({0}))
+    read = snapshot(store, "flights")
+    end_session(zookeeper, store, eventually)
+    begin_again(zookeeper, store, "flights")
+    with pytest.raises(ZooKeeperError, match=r"removing topic flights: .* its session has ended"):
+        store.remove_topic("flights", read)
+    assert snapshot(store, "flights").partitions == {0}
+
+
+def test_unchanged_topic_is_of_the_new_session_when_read_again(
+    zookeeper: ZooKeeperSettings, store: TopicStore, eventually: Eventually
+) -> None:
+    store.create_topic("flights", "h:9092", "g")
+    store.set_partitions("flights", frozenset({0}))
+    snapshot(store, "flights")
+    end_session(zookeeper, store, eventually)
+    assert store.apply([to_starting(snapshot(store, "flights"))]) == [True]
+
+
+def test_queued_multi_is_not_sent_by_another_session(store: TopicStore, eventually: Eventually) -> None:
+    """As when kazoo opens a new session between the comparison and the sending."""
+    store.create_topic("flights", "h:9092", "g")
+    client = store._client
+    path = assignment_path(store.cluster, "flights")
+    transaction = client.transaction()
+    transaction.set_data(path, b"late")
+    with pytest.raises(SessionExpiredError):
+        multi_async(client, transaction, session=1).get(timeout=10.0)
+    eventually(lambda: client.client_id is not None, what="it is connected again")
+    assert client.get(path)[0] != b"late"

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.protocol.serialization import Transaction
 
-from muster.edges.zookeeper_multi_read import DATA, Read
+from muster.edges.zookeeper_multi_read import DATA
 from muster.settings.connections import ZooKeeperSettings
 
 SETTINGS = ZooKeeperSettings(hosts="z:2181")
@@ -166,15 +167,16 @@ def _result(value: Any) -> Result:
     return Result(error=value) if isinstance(value, Exception) else Result(value)
 
 
-class MultiRead(Protocol):
-    """kazoo's request of many reads, as Muster makes it."""
+class Multi(Protocol):
+    """kazoo's request of many reads or many writes, as Muster makes it."""
 
-    operations: Sequence[Read]
+    type: int
+    operations: Sequence[Any]
 
 
 @dataclass
 class MultiResult:
-    """The outcomes of a request of many reads: what was read, or why it was not."""
+    """The outcomes of a request of many reads or writes: what was read or written, or why it was not."""
 
     outcomes: list[Any] = field(default_factory=list)
 
@@ -191,6 +193,7 @@ class MemoryClient:
 
     def __init__(self, zookeeper: MemoryZooKeeper) -> None:
         self.zookeeper = zookeeper
+        self._session_id = 1
 
     @property
     def tree(self) -> Tree:
@@ -230,7 +233,10 @@ class MemoryClient:
     def async_result(self) -> MultiResult:
         return MultiResult()
 
-    def _call(self, request: MultiRead, result: MultiResult) -> None:
+    def _call(self, request: Multi, result: MultiResult) -> None:
+        if request.type == Transaction.type:
+            result.outcomes = self.zookeeper.write(*request.operations)
+            return
         for read in request.operations:
             one = self.get_async(read.path) if read.kind == DATA else self.get_children_async(read.path)
             result.outcomes.append(one.value if one.error is None else one.error)
@@ -252,12 +258,11 @@ class MemoryClient:
         return _result(self.zookeeper.write(operation)[0])
 
     def transaction(self) -> MemoryTransaction:
-        return MemoryTransaction(self.zookeeper)
+        return MemoryTransaction()
 
 
 @dataclass
 class MemoryTransaction:
-    zookeeper: MemoryZooKeeper
     operations: list[Operation] = field(default_factory=list)
 
     def create(self, path: str, data: bytes = b"", sequence: bool = False) -> None:
@@ -271,6 +276,3 @@ class MemoryTransaction:
 
     def check(self, path: str, version: int) -> None:
         self.operations.append(Operation("check", path, version=version))
-
-    def commit_async(self) -> Result:
-        return Result(self.zookeeper.write(*self.operations))

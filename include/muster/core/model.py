@@ -172,7 +172,8 @@ class TopicState:
 class TopicSnapshot:
     """All that ZooKeeper holds on one topic, with the versions to write against.
 
-    `assignment` is None when the topic node has no data yet, `state` is None in `Initial`.
+    `assignment` is None when the topic node has no data yet, `state` is None in `Initial`. `session` is the number of
+    ZooKeeper's session that read it, 0 if unknown: versions count within that session.
     """
 
     topic: str
@@ -181,6 +182,7 @@ class TopicSnapshot:
     assignment_version: int = -1
     state: TopicState | None = None
     state_version: int = -1
+    session: int = field(default=0, compare=False)
 
     @property
     def name(self) -> State:

@@ -281,7 +281,7 @@ class TopicStore:
                 now = time.time()
                 entry = format_entry(Transitions(now, self._by, (removal_of(snapshot, reason),)))
                 transaction.create(entry_prefix(self.cluster), entry, sequence=True)
-            if operation.commit(what, transaction) is not None:
+            if operation.commit(what, transaction, snapshot.session) is not None:
                 # A history's node that was deleted looks like a conflict, and would always look so.
                 self._ensure_parents(operation)
                 return False

@@ -3,7 +3,8 @@
 kazoo queues requests while the connection is suspended and waits for their answers without end. Here each
 operation gets `operation_timeout` seconds as a whole. A *write* that ran into its deadline, or lost its
 connection, may or may not have happened, and may even still happen: a caller that gets `ZooKeeperError` reads
-again before it decides anything, and its versions keep a late write from doing harm.
+again before it decides anything, and its versions keep a late write from doing harm. Versions count within one
+session: a multi is sent by the session that read them, or not at all.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, make_acl
 
+from muster.edges.zookeeper_multi_write import multi_async, session_of
 from muster.settings.connections import ZooKeeperSettings, parse_acl
 
 log = logging.getLogger(__name__)
@@ -252,10 +254,14 @@ class Session:
 
 
 class Operation:
-    """Calls that end within `operation_timeout` seconds together, or in `ZooKeeperError`."""
+    """Calls that end within `operation_timeout` seconds together, or in `ZooKeeperError`.
+
+    `session` is the number of the session that it began in.
+    """
 
     def __init__(self, session: Session) -> None:
         self.client = session.client
+        self.session = session_of(session.client)
         self._settings = session.settings
         self._end = time.monotonic() + session.settings.operation_timeout
 
@@ -279,15 +285,27 @@ class Operation:
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise self.error(what, error) from error
 
-    def commit(self, what: str, transaction: Any) -> Exception | None:
+    def commit(self, what: str, transaction: Any, read_in: int = 0) -> Exception | None:
         """Send a multi and check every result: None if all of it was done, else what ZooKeeper said of a node.
 
-        Raises `ZooKeeperError` for anything that is not about the nodes being otherwise than expected.
+        Its versions were read in the session `read_in`, 0 is that of this operation. Raises `ZooKeeperError` if that
+        has ended, and for anything that is not about the nodes being otherwise than expected.
         """
-        return self.outcome(what, transaction, transaction.commit_async())
+        return self.outcome(what, transaction, self.send(what, transaction, read_in))
+
+    def send(self, what: str, transaction: Any, read_in: int = 0) -> Any:
+        """Send a multi as `commit` does, and return its asynchronous result for `outcome`."""
+        session = read_in or self.session
+        if session_of(self.client) != session:
+            raise ZooKeeperError(
+                f"ZooKeeper at {self._settings.hosts}: {what}: nothing was written, because its session has ended "
+                "since it was read, and others may have deleted and created it again unseen; read again (the next "
+                "run does)"
+            )
+        return multi_async(self.client, transaction, session)
 
     def outcome(self, what: str, transaction: Any, result: Any) -> Exception | None:
-        """Wait as `commit` does, for a multi that was sent already and gave the asynchronous `result`."""
+        """Wait as `commit` does, for a multi that `send` has sent."""
         results: list[object] = self.wait(what, result)
         failures = [item for item in results if isinstance(item, Exception)]
         if not failures and len(results) == len(transaction.operations):

@@ -51,6 +51,7 @@ class TopicReader:
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._known: Mapping[str, _Known] = {}
+        self._session = 0
 
     def read(self, names: Sequence[str], operation: Operation) -> dict[str, _Outcome]:
         """Read the topics `names`; those that vanished meanwhile are left out. One with invalid nodes, or that may
@@ -58,6 +59,8 @@ class TopicReader:
         known: dict[str, _Known] = {}
         found: dict[str, _Outcome] = {}
         before = self._known  # one reference: another thread may read, too
+        if operation.session != self._session:
+            before = {}  # what another session has read is read again
         paths = {name: assignment_path(self._cluster, name) for name in names}
         states = {name: state_path(self._cluster, name) for name in names}
         nodes = _ask(operation, DATA, [path for name in names for path in (paths[name], states[name])])
@@ -83,7 +86,7 @@ class TopicReader:
                 found[name] = WireError(str(error))
             else:
                 known[name], found[name] = read, read.snapshot
-        self._known = known
+        self._known, self._session = known, operation.session
         return found
 
     def _take(
@@ -115,6 +118,7 @@ class TopicReader:
             assignment_version=stat.version,
             state=None if state_stat is None else parse_state(state_data, state_at),
             state_version=-1 if state_stat is None else state_stat.version,
+            session=operation.session,
         )
         return _Known(stat.mzxid, stat.pzxid, state_changed, partitions, snapshot)
 

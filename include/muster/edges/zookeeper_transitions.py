@@ -58,14 +58,15 @@ def write_transitions(
     now = time.time()
     make = partial(_transaction, operation, entry_prefix(cluster), by, now)
     for batch in _batches(_write(cluster, transition, now) for transition in transitions):
-        if operation.commit(_what(batch), make(batch)) is None:
+        read_in = batch[0].transition.before.session
+        if operation.commit(_what(batch), make(batch), read_in) is None:
             written += [True] * len(batch)
         elif len(batch) == 1:
             written.append(False)
         else:
             # One topic's conflict is not the others' fault: each by itself, all on the way together.
             alone = [(write, make([write])) for write in batch]
-            sent = [(write, transaction, transaction.commit_async()) for write, transaction in alone]
+            sent = [(write, each, operation.send(_what([write]), each, read_in)) for write, each in alone]
             written += [
                 operation.outcome(_what([write]), transaction, result) is None
                 for write, transaction, result in sent
@@ -118,7 +119,8 @@ def _batches(writes: Iterable[_Write]) -> Iterator[list[_Write]]:
     batch: list[_Write] = []
     size = 0
     for write in writes:
-        if batch and size + write.size > BYTES_AT_ONCE:
+        other = batch and write.transition.before.session != batch[0].transition.before.session
+        if other or (batch and size + write.size > BYTES_AT_ONCE):
             yield batch
             batch, size = [], 0
         batch.append(write)

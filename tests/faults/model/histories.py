@@ -148,6 +148,22 @@ zookeeper_round/a/one
 zookeeper_round/a/one
 zookeeper_round/a/one
 """,
+    "write_what_an_earlier_session_read": """
+start/a
+everybody
+coordinate/first/before
+coordinate/first/before
+coordinate/first/before
+coordinate/first/before
+coordinate/first/before
+time/31
+delete_node/t/both
+coordinate/second/before
+coordinate/second/before
+coordinate/second/before
+coordinate/second/before
+coordinate/first/end
+""",
     "forget_the_version_check": """
 settled/a
 start/b

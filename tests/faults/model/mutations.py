@@ -46,6 +46,7 @@ from muster.edges.consul_members import to_membership
 from muster.edges.kafka_fencing import CommitOutcome
 from muster.edges.status import StatusResult
 from muster.edges.zookeeper import TopicStore
+from muster.edges.zookeeper_session import Operation
 from tests.faults.model.commits import committer, fencing
 from tests.faults.model.process import _WaitingRegistrar, ending
 
@@ -81,6 +82,15 @@ def forget_the_version_check(patch: MonkeyPatch) -> None:
         )
 
     patch.setattr(TopicStore, "apply", apply)
+
+
+def write_what_an_earlier_session_read(patch: MonkeyPatch) -> None:
+    original = Operation.send
+
+    def send(self: Operation, what: str, transaction: Any, read_in: int = 0) -> Any:
+        return original(self, what, transaction)
+
+    patch.setattr(Operation, "send", send)
 
 
 def trust_an_empty_list(patch: MonkeyPatch) -> None:
@@ -646,6 +656,7 @@ MUTATIONS: dict[str, Mutation] = {
         hand_over_before_the_close_is_confirmed,
         ignore_the_epoch,
         forget_the_version_check,
+        write_what_an_earlier_session_read,
         trust_an_empty_list,
         give_away_on_an_unreachable_status,
         give_at_once_what_an_absent_owner_had,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CLUSTER = "c"
 ROOT = wire.assignments_path(CLUSTER)
 SESSION = 30.0
-"""Seconds after which ZooKeeper has ended the session of a coordinator that stands still: what it sent is refused."""
+"""Seconds after which ZooKeeper has ended the session of a coordinator that stands still; it then has another one."""
 
 _state = lru_cache(maxsize=10_000)(wire.parse_state)
 _assignment = lru_cache(maxsize=10_000)(wire.parse_assignment)
@@ -157,8 +157,8 @@ class StoreClient(TopicStore):
         """What becomes of the next write's answer: it comes, is lost, or the write itself is delayed as well."""
         self.seen: dict[str, frozenset[int]] = {}
         """The partitions of each topic as they were read last."""
-        self.looked_at = 0.0
-        """When topics were read last."""
+        self.heard_at = 0.0
+        """When ZooKeeper heard of its session last."""
         self.server = LateClient(ensemble)
         self._client = self._session.client = self.server
 
@@ -171,7 +171,6 @@ class StoreClient(TopicStore):
         self.seen = {
             topic: read.partitions for topic, read in found.items() if isinstance(read, TopicSnapshot)
         }
-        self.looked_at = self.writer.world.now
         return found
 
     def create_topic(
@@ -201,7 +200,6 @@ class StoreClient(TopicStore):
         if not transitions:
             return []
         self._before()
-        self._still_there()
         answer, self.answer = self.answer, "comes"
         read_at = self.writer.discovery.catalog.read_at
         if answer == "delayed":
@@ -229,7 +227,6 @@ class StoreClient(TopicStore):
 
     def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
         self._before()
-        self._still_there()
         removed = super().remove_topic(topic, snapshot, reason)
         if removed:
             self.ensemble.watchman.removes_topic(snapshot)
@@ -261,13 +258,13 @@ class StoreClient(TopicStore):
         self.at("before")
         self._reach()
 
-    def _still_there(self) -> None:
-        if self.writer.world.now - self.looked_at > SESSION:
-            raise ZooKeeperError("its session has expired")
-
     def _reach(self) -> None:
         if self.ensemble.away:
             raise ZooKeeperError("ZooKeeper is out of reach")
+        now = self.writer.world.now
+        if now - self.heard_at > SESSION:
+            self.server._session_id += 1
+        self.heard_at = now
 
 
 class Session(LateClient):
