@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Thread
 
 import httpx
@@ -11,13 +12,20 @@ import pytest
 
 import muster
 from benchmarks.counting_proxy import CountingProxy
+from devstack.ports import free_port
+from muster.consumer.agent import Agent
+from muster.consumer.http_server import HttpServer
 from muster.consumer.registration import ISOLATED
+from muster.consumer.status_page import make_status_page
 from muster.core.wire import PROTOCOL
-from muster.edges.consul import ConsulCluster, ConsulError, Own
+from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration
+from muster.edges.status import StatusFailure, poll_statuses
 from muster.settings.connections import ConsulSettings
+from muster.settings.consumer import ConsumerSettings
 from tests.conftest import Eventually
 from tests.integration.registrars import Process
-from tests.support.http_pages import Pages
+from tests.support.consumer_settings import consumer_settings
+from tests.support.http_pages import Page, Pages
 
 AGENT = "/v1/agent/health/service/id/x"
 QUIET = 6.0
@@ -131,6 +139,61 @@ def test_live_consumer_registers_again_when_its_agent_forgot_it(
         what="it is registered again",
     )
     assert process.registrar.generation == 1
+
+
+def test_consumer_registers_again_with_its_last_health(
+    process: Process, page: Pages, eventually: Eventually
+) -> None:
+    """As when Consul has reaped one whose check failed for an hour."""
+    page.answer = lambda _: Page(b"loop 'query' is stuck", 503)
+    eventually(lambda: not process.registrar.live, what="it has seen that its check fails")
+    assert process.discovery.catalog.deregister("x")
+    again = eventually(
+        lambda: process.discovery.catalog.own_registration("x"), timeout=10.0, what="it is registered again"
+    )
+    assert not again.passing, "before its first check"
+
+
+def test_dead_consumer_stays_dead_when_another_takes_its_port(
+    consul: ConsulSettings, cluster: str, eventually: Eventually
+) -> None:
+    port = free_port()
+    first = Process(consul, cluster, "x", port)
+    other = consumer_settings(cluster="another", consumer="y", incarnation="its-own")
+    catalog = first.discovery.catalog
+    with first.running():
+        with serving(first.agent, first.settings, port):
+            eventually(lambda: first.registrar.live, what="it is live")
+        eventually(lambda: not registered_as(first).passing, what="its process has ended")
+        with serving(Agent("y"), other, port):
+            eventually(
+                lambda: "here is consumer y of cluster another" in registered_as(first).output,
+                what="Consul has asked the other process",
+            )
+            members = catalog.members()
+            assert members.membership is not None
+            assert "x" not in members.membership.live
+            asked = members.membership.failing["x"]
+            failure = poll_statuses([asked], 5.0)["x"]
+            assert isinstance(failure, StatusFailure)
+            assert "answers consumer y, not x" in failure.reason
+
+
+def registered_as(process: Process) -> Registration:
+    found = process.discovery.catalog.registered_as("x")
+    assert found is not None
+    return found
+
+
+@contextmanager
+def serving(agent: Agent, settings: ConsumerSettings, port: int) -> Iterator[None]:
+    """The status page of one process, as long as this lasts."""
+    server = HttpServer("status-page", make_status_page(agent, settings, list), "127.0.0.1", port)
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def test_registration_names_the_versions_of_muster_and_of_the_protocol(process: Process) -> None:

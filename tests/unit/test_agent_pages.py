@@ -156,6 +156,15 @@ def test_health_says_what_is_wrong(agent: Agent) -> None:
     assert (answer.status_code, answer.text) == (503, "loop 'query' has ended")
 
 
+def test_health_fails_for_another_incarnation(agent: Agent) -> None:
+    assert page(agent).get("/health/i").status_code == 200
+    answer = page(agent).get("/health/j")
+    assert (answer.status_code, answer.text) == (
+        503,
+        "here is consumer me of cluster c, incarnation i, not j",
+    )
+
+
 def test_a_barred_consumer_says_why(agent: Agent) -> None:
     agent.block("isolated")
     assert page(agent).get("/status").json()["state"] == "isolated"

@@ -94,6 +94,7 @@ class Registrar:
         self._generation = 0
         self._registered = False
         self._known = False
+        self._passed = False
         self._live = False
         self._expects = False
         self._anyone_asked = False
@@ -223,6 +224,8 @@ class Registrar:
             self._keep_generation(own)
             mine, passes = self._mine(own), self._passes(own)
             self._live = passes and self._known
+            if mine is not None:
+                self._passed = passes
             if not self._live and self._agent.wait_closed(0.0):
                 # Restored, or done with waiting, it may not take up anything before it is live again. What it
                 # holds it goes on with.
@@ -326,8 +329,9 @@ class Registrar:
     def _register(self, there: Registration | None) -> None:
         """Register; `there` is what the local agent has under this id now."""
         settings = self._settings
-        # A consumer that was live, and that its agent has forgotten, is not to seem gone until the next check.
-        passing = there.passing if there is not None else self._known
+        # A consumer that was live, and that its agent has forgotten, is not to seem gone until the next check; but
+        # one that Consul has reaped, because its check failed for so long, is not to seem live.
+        passing = there.passing if there is not None else self._passed
         if not self._registered:
             passing = self._take_over(there)
         elif there is None:
@@ -348,7 +352,7 @@ class Registrar:
                 "version": muster.__version__,
                 "protocol": str(PROTOCOL),
             },
-            f"{settings.status_pages.scheme}://{host}:{self._port}/health",
+            f"{settings.status_pages.scheme}://{host}:{self._port}/health/{settings.incarnation}",
             settings.check_interval,
             settings.deregister_after,
             passing=passing,

@@ -1,4 +1,7 @@
-"""The consumer's HTTP face: `/status` for the coordinator and people, `/health` for Consul, `/metrics`.
+"""The consumer's HTTP face: `/status` for the coordinator and people, `/health` for people, `/metrics`.
+
+Consul asks `/health/[INCARNATION]`, which fails for every other process: one that later listens at the address of a
+process that died must not bring that back to life.
 
 With a token, `/status` and `/metrics` answer only requests that send it (`Authorization: Bearer ...`).
 `/health` is open in any case and says little: a token in Consul's check would be in Consul's catalog, which many can
@@ -76,8 +79,14 @@ def make_status_page(
         }
 
     @app.get("/health")
-    async def health() -> Response:
+    @app.get("/health/{incarnation}")
+    async def health(incarnation: str = settings.incarnation) -> Response:
         wrong = trouble()
+        if incarnation != settings.incarnation:
+            wrong.append(
+                f"here is consumer {settings.consumer} of cluster {settings.cluster}, "
+                f"incarnation {settings.incarnation}, not {incarnation[:100]}"
+            )
         failures, error = agent.query_failures
         if failures >= UNHEALTHY_AFTER:
             wrong.append(
