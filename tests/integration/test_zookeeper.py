@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import SessionExpiredError
+from kazoo.exceptions import ConnectionLoss, SessionExpiredError
 from kazoo.security import make_digest_acl
 
 from devstack.server import Server
@@ -23,6 +24,7 @@ from muster.doctor.zookeeper import check_zookeeper
 from muster.edges import zookeeper_transitions
 from muster.edges.zookeeper import (
     OPERATIONS_AT_ONCE,
+    TooLargeError,
     TopicStore,
     ZooKeeperError,
     make_client,
@@ -630,3 +632,28 @@ def test_queued_multi_is_not_sent_by_another_session(store: TopicStore, eventual
         multi_async(client, transaction, session=1).get(timeout=10.0)
     eventually(lambda: client.client_id is not None, what="it is connected again")
     assert client.get(path)[0] != b"late"
+
+
+def test_store_compares_with_the_limit_of_zookeeper(store: TopicStore, raw: KazooClient) -> None:
+    """A write of just less than the limit is taken, and one of more would be dropped without a word."""
+    store.create_topic("flights", "h:9092", "g")
+    store.set_partitions("flights", frozenset({0}))
+    read = snapshot(store, "flights")
+    limit = store._session.settings.jute_maxbuffer
+    owner = "consumer-" + 100 * "x"
+
+    def step(partitions: int) -> Transition:
+        assert read.assignment is not None
+        owners = dict.fromkeys(range(partitions), owner)
+        return replace(to_starting(read), assignment=replace(read.assignment, owners=owners, epoch=1))
+
+    most = bisect_left(range(20_000), True, key=lambda n: bool(store.too_large([step(n)]))) - 1
+    assert most * len(owner) > 0.8 * limit, "as much as goes in"
+    (named,) = store.too_large([step(most + 1)]).values()
+    assert "topic flights with 1 partitions: takes 1,04" in named
+    assert f"of at most {limit:,} that ZooKeeper takes" in named
+    with pytest.raises(TooLargeError):
+        store.apply([step(most + 1)])
+    assert store.apply([step(most)]) == [True]
+    with pytest.raises(ConnectionLoss):
+        raw.set(assignment_path(store.cluster, "flights"), b"x" * limit)

@@ -98,12 +98,12 @@ class _MortalOperation(Operation):
         super().__init__(session)
         self._store = store
 
-    def commit(self, what: str, transaction: Any) -> Exception | None:
+    def commit(self, what: str, transaction: Any, read_in: int = 0) -> Exception | None:
         store = self._store
         store.writes += 1
         if store.writes == store.kill_before:
             raise Killed
-        refusal = super().commit(what, transaction)
+        refusal = super().commit(what, transaction, read_in)
         if store.writes == store.kill_after:
             raise Killed
         return refusal

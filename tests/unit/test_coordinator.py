@@ -502,3 +502,31 @@ def test_kafka_out_of_reach_for_too_long_fails_the_run(world: SimulatedCluster) 
     world.offsets.away = False
     [message] = one().compute_assignment().stuck
     assert message.startswith("topic t makes no progress"), "what was unknown has not moved"
+
+
+def too_small_for_u(world: SimulatedCluster) -> int:
+    """Limit what ZooKeeper takes, so that a step of topic t fits and one of topic u does not; return the limit."""
+    limit = 20_000
+    session = world.store._session
+    session.settings = session.settings.model_copy(update={"jute_maxbuffer": limit})
+    return limit
+
+
+def test_oversized_topic_is_named_and_others_go_on() -> None:
+    world = SimulatedCluster()
+    world.join(*(f"consumer-{n}-of-the-billing-department-eu-west-1" for n in range(3)))
+    limit = too_small_for_u(world)
+    topics = Topics(t=5, u=600)
+    one = coordinator(world, topics)
+    one.fetch_partitions()
+    report = one.advance(60)
+    assert report.errors.keys() == {"u"}
+    for part in ("topic u with 600 partitions", f"{limit:,}", "Give the topic fewer partitions"):
+        assert part in report.errors["u"]
+    assert state_of(world, "t") is State.STABLE
+    assert state_of(world, "u") is State.INITIAL
+    assert world.decided.epochs.keys() == {"t", "u"}
+    written = wire.parse_assignment(world.store.nodes["u"].data, "u")
+    assert written is not None
+    assert world.decided.epochs["u"] == written.epoch, "no note is ahead of what was written"
+    assert report.trouble

@@ -28,6 +28,9 @@ _ZOOKEEPER = {
     "acl": _field("ACL of new nodes", description="As zkCli.sh setAcl takes it: auth::cdrwa,sasl:flights:r"),
     "session_timeout": _field("Session timeout", "number", "Seconds; 10 by default"),
     "operation_timeout": _field("Operation timeout", "number", "Seconds; 10 by default"),
+    "jute_maxbuffer": _field(
+        "Largest request", "number", "jute.maxbuffer of the servers; 1048575 by default"
+    ),
 }
 
 _CONSUL = {

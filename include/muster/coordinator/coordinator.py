@@ -109,6 +109,8 @@ class Coordinator:
         self.policy = Policy(self.cluster.rebalance_delay, self.cluster.closing_timeout)
         self.contexts = ContextReader(self.store, self.poll, self.clock, self.cluster.status_timeout)
         self._chosen: tuple[AssignorChoice | None, Assignor] | None = None
+        self._too_large: dict[str, str] = {}
+        """The topics whose next step ZooKeeper would not take, with why; they stay as they are."""
 
     def fetch_partitions(self) -> PartitionsReport:
         """Bring the partition children of the topics that are subscribed up to what Kafka says; see `TopicFetch`.
@@ -217,9 +219,10 @@ class Coordinator:
         """Say what `advance` would begin with, and write nothing. With nothing to do, wait up to `long_poll` seconds
         for something."""
         view, woke, waited = self._await_need(long_poll)
+        transitions = self._transitions(view)
         report = PlanReport(
             held=view.held,
-            errors=view.unreadable_topics,
+            errors=view.unreadable_topics | self._too_large,
             warnings=view.warnings,
             states=view.states(),
             woke=woke,
@@ -279,7 +282,7 @@ class Coordinator:
                     held=view.held,
                     waiting=found.named,
                     stuck=found.stuck,
-                    errors=view.unreadable_topics,
+                    errors=view.unreadable_topics | self._too_large,
                     warnings=view.warnings,
                 )
             view = self._ask(view, answers)
@@ -311,7 +314,7 @@ class Coordinator:
                     waiting=[str(each) for of_topic in found.waiting.values() for each in of_topic],
                     stuck=found.stuck,
                     planning_error=view.planning_error,
-                    errors=view.unreadable_topics,
+                    errors=view.unreadable_topics | self._too_large,
                     warnings=view.warnings,
                     asked=view.asked if at_rest else "",
                 )
@@ -545,11 +548,17 @@ class Coordinator:
         return self.store.now() if view.absences else self.clock()
 
     def _transitions(self, view: CoordinatorView) -> list[Transition]:
-        return view.transitions(self._now(view))
+        return self._fitting(view.transitions(self._now(view)))
+
+    def _fitting(self, transitions: list[Transition]) -> list[Transition]:
+        """Return the steps that ZooKeeper takes; the topics of the others are named, and the run goes on."""
+        self._too_large = self.store.too_large(transitions)
+        return [t for t in transitions if t.topic not in self._too_large]
 
     def _dated(self, view: CoordinatorView, transitions: list[Transition]) -> list[Transition]:
         """Date steps that are to be written by ZooKeeper's clock: workers whose clocks differ compare with them."""
-        return view.transitions(self.store.now()) if transitions and not view.absences else transitions
+        dated = transitions and not view.absences
+        return self._fitting(view.transitions(self.store.now())) if dated else transitions
 
     def _look(
         self, view: CoordinatorView, also: Questions | None = None, kept: Answers | None = None

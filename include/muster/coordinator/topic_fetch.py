@@ -14,7 +14,7 @@ from muster.core.positions import format_stamp, of_another_topic
 from muster.core.seeking import SeekError, To, offset_for
 from muster.core.state_machine import recreated
 from muster.core.subscription import Subscription
-from muster.core.wire import WireError, check_topic
+from muster.core.wire import Racks, WireError, check_topic
 from muster.edges import kafka, zookeeper
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
@@ -109,6 +109,9 @@ class TopicFetch:
             and known.assignment.topic_id != topic_id
             and (step := recreated(known, topic_id, self.store.now())) is not None
         ):
+            if too_large := self.store.too_large([step]).get(topic):
+                report.errors[topic] = too_large
+                return
             self.note_epochs({topic: step.assignment.epoch})
             (written,) = self.store.apply([step])
             if not written:
@@ -204,10 +207,16 @@ class TopicFetch:
             for topic in sorted(topics):
                 racks = found.get(topic, {})
                 if racks != known.get(topic, {}):
-                    self.store.set_racks(topic, racks)
-                    report.racks.append(topic)
+                    self._set_racks(topic, racks, report)
         except (kafka.KafkaError, zookeeper.ZooKeeperError) as error:
             report.warnings.append(f"{error}; the last known racks of the partitions' leaders stand")
+
+    def _set_racks(self, topic: str, racks: Racks, report: PartitionsReport) -> None:
+        try:
+            self.store.set_racks(topic, racks)
+            report.racks.append(topic)
+        except zookeeper.TooLargeError as error:
+            report.warnings.append(f"{error}; the topic is planned without the racks of its leaders")
 
 
 def _addresses(servers: str) -> set[str]:

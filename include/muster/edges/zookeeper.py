@@ -47,19 +47,22 @@ from muster.edges.zookeeper_session import (
     AccessDeniedError,
     Operation,
     Session,
+    TooLargeError,
     ZooKeeperError,
     make_client,
     start_client,
     stop_client,
 )
 from muster.edges.zookeeper_topics import TopicReader, is_partition
-from muster.edges.zookeeper_transitions import write_transitions
+from muster.edges.zookeeper_transitions import too_large, write_transitions
 from muster.settings.connections import ZooKeeperSettings
 
-__all__ = ["TopicStore", "ZooKeeperError", "make_client", "start_client", "stop_client"]
+__all__ = ["TooLargeError", "TopicStore", "ZooKeeperError", "make_client", "start_client", "stop_client"]
 
 OPERATIONS_AT_ONCE = 500
-"""So many children are created or deleted in one multi."""
+"""So many children at most are created or deleted in one multi."""
+LARGEST_OPERATION = 1024
+"""Bytes that one of them takes at most."""
 
 T = TypeVar("T")
 
@@ -184,7 +187,7 @@ class TopicStore:
             vanished = present - partitions if known is None else (present & known) - partitions
             changes += [(p, False) for p in sorted(vanished)]
             refusal = None
-            for chunk in _chunks(changes, OPERATIONS_AT_ONCE):
+            for chunk in _chunks(changes, _at_once(operation)):
                 transaction = self._client.transaction()
                 for partition, create in chunk:
                     child = partition_path(self.cluster, topic, partition)
@@ -264,7 +267,7 @@ class TopicStore:
             if self._missing(path, operation):
                 return False
             raise
-        chunks = list(_chunks(children, OPERATIONS_AT_ONCE)) or [[]]
+        chunks = list(_chunks(children, _at_once(operation))) or [[]]
         for number, chunk in enumerate(chunks, start=1):
             transaction = self._client.transaction()
             transaction.check(path, snapshot.assignment_version)
@@ -302,6 +305,11 @@ class TopicStore:
             # A state node's parent that was deleted looks like a conflict, and would always look so.
             self._ensure_parents(operation)
         return written
+
+    def too_large(self, transitions: Iterable[Transition]) -> dict[str, str]:
+        """Return the topics whose transition ZooKeeper would not take, each with its size, the limit and what to do;
+        sends nothing."""
+        return too_large(self._session.begin(), self.cluster, transitions, self._by)
 
     # History
 
@@ -378,6 +386,10 @@ class TopicStore:
                 f"ZooKeeper at {self._session.settings.hosts}: node {path} is not there; create the topic first"
             ) from error
         return children
+
+
+def _at_once(operation: Operation) -> int:
+    return max(1, min(OPERATIONS_AT_ONCE, operation.limit // LARGEST_OPERATION))
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

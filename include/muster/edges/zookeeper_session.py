@@ -36,7 +36,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, make_acl
 
-from muster.edges.zookeeper_multi_write import multi_async, session_of
+from muster.edges.zookeeper_multi_write import multi_async, session_of, size_of
 from muster.settings.connections import ZooKeeperSettings, parse_acl
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,10 @@ DENIALS = (NoAuthError, InvalidACLError, AuthFailedError, SessionClosedRequireSa
 
 class ZooKeeperError(RuntimeError):
     """ZooKeeper did not do what was asked; the message names the servers, the operation and the next step."""
+
+
+class TooLargeError(ZooKeeperError):
+    """A request is larger than ZooKeeper takes, and was not sent."""
 
 
 class AccessDeniedError(ZooKeeperError):
@@ -256,12 +260,13 @@ class Session:
 class Operation:
     """Calls that end within `operation_timeout` seconds together, or in `ZooKeeperError`.
 
-    `session` is the number of the session that it began in.
+    `session` is the number of the session that it began in, `limit` the bytes of the largest request.
     """
 
     def __init__(self, session: Session) -> None:
         self.client = session.client
         self.session = session_of(session.client)
+        self.limit = session.settings.jute_maxbuffer
         self._settings = session.settings
         self._end = time.monotonic() + session.settings.operation_timeout
 
@@ -271,6 +276,7 @@ class Operation:
 
     def call(self, what: str, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         """Call one of kazoo's `..._async` functions and wait for its answer; see `wait`."""
+        self.compare(what, sum(len(arg) for arg in args if isinstance(arg, bytes)))
         return self.wait(what, function(*args, **kw))
 
     def wait(self, what: str, result: Any) -> Any:
@@ -285,16 +291,30 @@ class Operation:
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise self.error(what, error) from error
 
+    def compare(self, what: str, size: int) -> None:
+        """Raise `TooLargeError` for a request of `size` bytes that ZooKeeper would not take.
+
+        It would drop the connection without a word, and all that is under way with it.
+        """
+        if size > self.limit:
+            raise TooLargeError(
+                f"ZooKeeper at {self._settings.hosts}: {what}: takes {size:,} bytes in one write, of at most "
+                f"{self.limit:,} that ZooKeeper takes; nothing was sent. Give the topic fewer partitions, or its "
+                "consumers shorter ids; or raise 'jute.maxbuffer' of every ZooKeeper server, and then "
+                "'jute_maxbuffer' in the extra of the connection"
+            )
+
     def commit(self, what: str, transaction: Any, read_in: int = 0) -> Exception | None:
         """Send a multi and check every result: None if all of it was done, else what ZooKeeper said of a node.
 
         Its versions were read in the session `read_in`, 0 is that of this operation. Raises `ZooKeeperError` if that
-        has ended, and for anything that is not about the nodes being otherwise than expected.
+        has ended, if it is too large, and for anything that is not about the nodes being otherwise than expected.
         """
         return self.outcome(what, transaction, self.send(what, transaction, read_in))
 
     def send(self, what: str, transaction: Any, read_in: int = 0) -> Any:
         """Send a multi as `commit` does, and return its asynchronous result for `outcome`."""
+        self.compare(what, size_of(transaction.operations))
         session = read_in or self.session
         if session_of(self.client) != session:
             raise ZooKeeperError(

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from muster.core.history import Step, Transitions, entry_prefix, format_entry, step_of, step_size
+from muster.core.history import MOVES_BYTES, Step, Transitions, entry_prefix, format_entry, step_of, step_size
 from muster.core.model import Transition
 from muster.core.wire import assignment_path, format_assignment, format_state, state_path
-from muster.edges.zookeeper_session import Operation
+from muster.edges.zookeeper_multi_write import OPERATION_OVERHEAD, size_of
+from muster.edges.zookeeper_session import Operation, TooLargeError
 
 BYTES_AT_ONCE = 512 * 1024
-"""So much is written in one multi, besides the moves in its history (`muster.core.history.MOVES_BYTES`); ZooKeeper
-refuses requests of a megabyte (`jute.maxbuffer`)."""
-OPERATION_OVERHEAD = 120
-"""Bytes of an operation in a multi besides path and data, generously: headers, lengths and ACL."""
+"""So much is written in one multi, besides the moves in its history (`muster.core.history.MOVES_BYTES`), if it is of
+several topics; ZooKeeper refuses requests of a megabyte (`jute.maxbuffer`)."""
 TOPICS_NAMED = 3
 """An error names so many topics of a multi."""
 
@@ -57,7 +56,8 @@ def write_transitions(
     written: list[bool] = []
     now = time.time()
     make = partial(_transaction, operation, entry_prefix(cluster), by, now)
-    for batch in _batches(_write(cluster, transition, now) for transition in transitions):
+    room = min(BYTES_AT_ONCE, operation.limit - MOVES_BYTES)
+    for batch in _batches((_write(cluster, transition, now) for transition in transitions), room):
         read_in = batch[0].transition.before.session
         if operation.commit(_what(batch), make(batch), read_in) is None:
             written += [True] * len(batch)
@@ -72,6 +72,26 @@ def write_transitions(
                 for write, transaction, result in sent
             ]
     return written
+
+
+def too_large(
+    operation: Operation, cluster: str, transitions: Iterable[Transition], by: str
+) -> dict[str, str]:
+    """Return the topics whose transition is larger than ZooKeeper takes in one write, with what to do about it."""
+    found: dict[str, str] = {}
+    now = time.time()
+    for transition in transitions:
+        write = _write(cluster, transition, now)
+        transaction = _transaction(operation, entry_prefix(cluster), by, now, [write])
+        try:
+            operation.compare(_of_partitions(transition), size_of(transaction.operations))
+        except TooLargeError as error:
+            found[transition.topic] = str(error)
+    return found
+
+
+def _of_partitions(transition: Transition) -> str:
+    return f"topic {transition.topic} with {len(transition.before.partitions)} partitions"
 
 
 def _write(cluster: str, transition: Transition, now: float) -> _Write:
@@ -115,12 +135,12 @@ def _what(batch: Sequence[_Write]) -> str:
     return f"writing {names}" + (f" and {more} more topics" if more > 0 else "")
 
 
-def _batches(writes: Iterable[_Write]) -> Iterator[list[_Write]]:
+def _batches(writes: Iterable[_Write], room: int) -> Iterator[list[_Write]]:
     batch: list[_Write] = []
     size = 0
     for write in writes:
         other = batch and write.transition.before.session != batch[0].transition.before.session
-        if other or (batch and size + write.size > BYTES_AT_ONCE):
+        if other or (batch and size + write.size > room):
             yield batch
             batch, size = [], 0
         batch.append(write)

@@ -65,6 +65,8 @@ class ZooKeeperSettings(_Connection):
     hosts: Annotated[str, Field(min_length=1)]
     session_timeout: Annotated[float, Field(gt=0)] = 10.0
     operation_timeout: Annotated[float, Field(gt=0)] = 10.0
+    jute_maxbuffer: Annotated[int, Field(gt=0)] = 0xFFFFF
+    """Bytes of the largest request that the servers take: their `jute.maxbuffer`, and its default."""
     use_ssl: bool = False
     ca: str | None = None
     certfile: str | None = None
