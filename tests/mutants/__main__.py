@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -74,8 +75,8 @@ class Worker:
         raise RuntimeError(f"the process that tries mutants is dead:\n{self._log.read()[-4000:]}")
 
     def end(self) -> None:
-        """End the process; its server ends with it."""
-        self._requests.close()
+        """End the process, also in the middle of a mutant; its server ends with it."""
+        self._process.terminate()
         try:
             self._process.wait(60)
         except subprocess.TimeoutExpired:
@@ -124,18 +125,14 @@ class Knowledge:
         self.failed: list[str] = [step for each in found for step in each["failed"]]
         self._by_line: dict[tuple[str, int], set[str]] = {}
         for each in found:
-            for file, lines in each["lines"].items():
-                for line, names in lines.items():
-                    self._by_line.setdefault((file, int(line)), set()).update(names)
+            for step, lines in each["lines"].items():
+                for file, line in lines:
+                    self._by_line.setdefault((file, line), set()).add(step)
         self._breadth = Counter(step for met in self._by_line.values() for step in met)
 
     def steps(self, mutant: Mutant) -> dict[str, float]:
         """Return the steps for a mutant, in order, with the seconds that each takes."""
-        met: set[str] = set()
-        for lines in mutant.spans:
-            met = {step for line in lines for step in self._by_line.get((mutant.file, line), ())}
-            if met := met - {""} - set(self.failed):
-                break
+        met = self._by_line.get((mutant.file, mutant.line), set()) - set(self.failed)
         ordered = sorted(met, key=lambda step: ("history" in step.split(), self._breadth[step], step))
         last = self.on_kafka if mutant.file == FENCING else []
         return {step: self.usual.get(step, 30.0) for step in [*ordered, *last]}
@@ -196,6 +193,7 @@ def _attempt(worker: Worker, mutant: Mutant, steps: Mapping[str, float]) -> dict
 @click.option("--only", default="", help="Only mutants of files that end with this.")
 def main(seed: int | None, count: int, many: int, only: str) -> None:
     """Draw mutants and try them."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     seed = secrets.randbelow(2**32) if seed is None else seed
     print(f"mutants: seed={seed}", flush=True)
     known = equivalents()

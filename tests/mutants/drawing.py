@@ -33,6 +33,7 @@ EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 
 TEXT = m.SimpleString() | m.FormattedString() | m.ConcatenatedString()
 FALSY = m.Name("False") | m.Name("None") | m.Integer("0") | m.Float("0.0") | TEXT
+STATEMENT = cst.SimpleStatementLine | cst.BaseCompoundStatement
 LEFT_OUT = TEXT | m.Annotation() | m.Decorator() | m.Call(func=m.Attribute(value=m.Name("log")))
 """What has no mutants: texts, annotations and what is logged."""
 OPERATORS = [
@@ -44,19 +45,19 @@ OPERATORS = [
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one function. `line` and `changed` are the first line that differs, before and after."""
+    """One change of one function."""
 
     file: str
     function: str
     operator: str
-    spans: tuple[range, range]
-    """The lines that change, and those of the whole function."""
+    line: int
+    """Where the statement begins that changes, or the function, if the change is in its head."""
     module: cst.Module
     before: cst.CSTNode
     after: cst.CSTNode
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.spans[0].start} {self.function} ({self.operator})"
+        return f"{self.file}:{self.line} {self.function} ({self.operator})"
 
     @cached_property
     def source(self) -> str:
@@ -96,37 +97,43 @@ class _Visitor(cst.CSTVisitor):
         self._module = module
         self._names: list[str] = []
         self._functions = 0
-        self._whole = range(0)
+        self._statements: list[int] = []
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if m.matches(node, LEFT_OUT):
             return False
+        if isinstance(node, STATEMENT):
+            self._statements.append(self.get_metadata(PositionProvider, node).start.line)
         if self._functions:
             self.found += self._mutants(node)
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
             if not self._functions:
                 self._names += [node.name.value]
-                self._whole = self._lines(node)
             self._functions += self._functions > 0 or isinstance(node, cst.FunctionDef)
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
+        if isinstance(original_node, STATEMENT):
+            self._statements.pop()
         if isinstance(original_node, cst.FunctionDef | cst.ClassDef):
             self._functions -= self._functions > 0
             if not self._functions:
                 self._names.pop()
 
     def _mutants(self, node: cst.CSTNode) -> Iterator[Mutant]:
-        spans = (self._lines(node), self._whole)
         for kind, operator in OPERATORS:
             for after in operator(node) if isinstance(node, kind) else ():
                 if not _same_in_effect(node, after):
                     name = operator.__name__.removeprefix("operator_")
-                    yield Mutant(self._file, ".".join(self._names), name, spans, self._module, node, after)
-
-    def _lines(self, node: cst.CSTNode) -> range:
-        place = self.get_metadata(PositionProvider, node)
-        return range(place.start.line, place.end.line + 1)
+                    yield Mutant(
+                        self._file,
+                        ".".join(self._names),
+                        name,
+                        self._statements[-1],
+                        self._module,
+                        node,
+                        after,
+                    )
 
 
 def _same_in_effect(before: cst.CSTNode, after: cst.CSTNode) -> bool:

@@ -6,6 +6,8 @@ of JSON on two pipes. A step is a test of pytest, a stored history, or one of th
 
 from __future__ import annotations
 
+import ast
+import builtins
 import gc
 import json
 import os
@@ -19,7 +21,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import coverage
 import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -34,6 +35,9 @@ PIPES = "MUSTER_MUTANTS"
 """The environment variable with the two file descriptors."""
 MODEL = "tests/faults/test_model.py"
 """Where the rules of the random histories are."""
+MUTANT = "<mutant>"
+"""The name of the file that a mutated function is of."""
+NOTE = "note_line_of_mutants"
 HISTORIES, SEED = 100, 20260101
 """So many random histories of the model, which follow from this seed."""
 PATIENCE, FACTOR = 20.0, 10
@@ -49,12 +53,15 @@ settings.load_profile("mutants")
 def pytest_runtestloop(session: pytest.Session) -> bool:
     requests, answers = map(int, os.environ[PIPES].split(","))
     session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     worker = Worker(session)
-    with os.fdopen(requests) as lines, os.fdopen(answers, "w") as out:
-        for line in lines:
-            request = json.loads(line)
-            print(json.dumps(getattr(worker, request.pop("do"))(**request)), file=out, flush=True)
-    worker.end()
+    try:
+        with os.fdopen(requests) as lines, os.fdopen(answers, "w") as out:
+            for line in lines:
+                request = json.loads(line)
+                print(json.dumps(getattr(worker, request.pop("do"))(**request)), file=out, flush=True)
+    finally:
+        worker.end()
     return True
 
 
@@ -105,7 +112,7 @@ class Worker:
         left = list(steps)
         while left:
             with _written(file, source):
-                how, passed = self._run(left, steps, lambda: _patch(file, function, source))
+                how, passed = self._run(left, steps, lambda: _replace(file, source, function))
             ran, left = [*ran, *left[: passed + 1]], left[passed:]
             if how == "survived":
                 break
@@ -157,25 +164,20 @@ class Worker:
             world.close()
 
     def _cover(self, steps: Sequence[str]) -> Any:
-        meter = coverage.Coverage(
-            data_file=None, config_file=False, concurrency=["thread", "greenlet"], include=list(FILES)
-        )
-        meter.start()
+        met: set[tuple[str, int]] = set()
+        vars(builtins)[NOTE] = met.add
+        for file in FILES:
+            _replace(file, _noting(file))
         usual: dict[str, float] = {}
         failed: list[str] = []
+        lines: dict[str, list[tuple[str, int]]] = {}
         for step, following in zip(steps, [*steps[1:], ""], strict=True):
-            meter.switch_context(step)
+            met.clear()
             began = time.monotonic()
             if not self._passes(step, following):
                 failed.append(step)
-            usual[step] = time.monotonic() - began
-        meter.stop()
-        data = meter.get_data()
-        return {
-            "usual": usual,
-            "failed": failed,
-            "lines": {file: data.contexts_by_lineno(str(Path(file).resolve())) for file in FILES},
-        }
+            usual[step], lines[step] = time.monotonic() - began, sorted(met)
+        return {"usual": usual, "failed": failed, "lines": lines}
 
 
 def _recorded(model: Any) -> list[Any]:
@@ -196,23 +198,45 @@ def _recorded(model: Any) -> list[Any]:
     return found[:HISTORIES]
 
 
-def _patch(file: str, function: str, source: str) -> None:
-    """Give every copy of a function that is loaded the code that it has in this source of its file."""
+def _replace(file: str, source: str | ast.Module, only: str = "") -> None:
+    """Give every function of a file, in every copy that is loaded, the code that it has in this source."""
     path = str(Path(file).resolve())
     name = file.removeprefix("include/").removesuffix(".py").replace("/", ".")
-    exec(compile(source, "<mutant>", "exec"), vars(ModuleType(name)))  # noqa: S102  nothing else makes functions
-    named = [
-        f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__.co_qualname == function
-    ]
-    (new,) = (f for f in named if f.__code__.co_filename == "<mutant>")
-    there = [f for f in named if f.__code__.co_filename == path]
-    assert there, f"{function} of {file} is not loaded"
+    exec(compile(source, MUTANT, "exec"), vars(ModuleType(name)))  # noqa: S102  nothing else makes functions
+    every = [f for f in gc.get_objects() if isinstance(f, FunctionType)]
+    new = {f.__code__.co_qualname: f for f in every if f.__code__.co_filename == MUTANT}
+    there = [f for f in every if f.__code__.co_filename == path and f.__code__.co_qualname in new]
     for old in there:
-        old.__code__, old.__defaults__, old.__kwdefaults__ = (
-            new.__code__,
-            new.__defaults__,
-            new.__kwdefaults__,
-        )
+        now = new[old.__code__.co_qualname]
+        if not only or now.__code__.co_qualname == only:
+            old.__code__, old.__defaults__, old.__kwdefaults__ = (
+                now.__code__,
+                now.__defaults__,
+                now.__kwdefaults__,
+            )
+    assert not only or any(f.__code__.co_qualname == only for f in there), f"{only} of {file} is not loaded"
+
+
+def _noting(file: str) -> ast.Module:
+    """Return a file of which each statement in a function notes its line before it is run."""
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+        for node in list(ast.walk(function)):
+            for block in ("body", "orelse", "finalbody"):
+                found = getattr(node, block, None)
+                if isinstance(found, list) and found and not _notes(found[0]):
+                    noted = [(_note(file, statement.lineno), statement) for statement in found]
+                    setattr(node, block, [each for pair in noted for each in pair])
+        function.body.insert(0, _note(file, function.lineno))
+    return ast.fix_missing_locations(tree)
+
+
+def _note(file: str, line: int) -> ast.stmt:
+    return ast.parse(f"{NOTE}(({file!r}, {line}))").body[0]
+
+
+def _notes(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and NOTE in ast.dump(statement)
 
 
 @contextmanager
@@ -234,6 +258,7 @@ def _fork(work: Callable[[Callable[[bytes], object]], None]) -> Iterator[int]:
     pid = os.fork()
     if not pid:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             work(lambda told: os.write(out, told))
         except BaseException as error:

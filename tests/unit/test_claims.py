@@ -226,6 +226,19 @@ def test_a_claim_that_timed_out_holds_its_partition_until_it_ends_and_leaves_no_
     assert broker.epochs == {transactional_id("c", "g", "t", 0): 2}, "the last one is the new owner's"
 
 
+def test_calls_that_hang_keep_no_process_from_ending(
+    broker: Broker, consumer: Callable[[str], Consumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_fencing, "ANSWER_WITHIN", 0.1)
+    commits = Fenced(broker, "x", Group(broker))
+    commits.claim([("t", 0)])
+    commits.release([("t", 0)])
+    daemons = {thread.name: thread.daemon for thread in threading.enumerate()}
+    assert daemons["muster-fence"]
+    assert daemons["muster-fence-end"], "it waits for the other one"
+    assert all(thread.daemon for thread in consumer("y").worker._threads)
+
+
 def test_a_claim_that_failed_is_released_as_soon_as_its_partition_closes(
     broker: Broker, consumer: Callable[[str], Consumer], eventually: Eventually
 ) -> None:

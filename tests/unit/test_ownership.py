@@ -18,6 +18,7 @@ from muster.core.ownership import (
     Place,
     PlanRefusedError,
     Source,
+    TopicOffer,
     renewal_interval,
 )
 from muster.core.positions import Jump, Why
@@ -697,6 +698,27 @@ def test_refused_partition_is_not_kept_and_begins_no_claim() -> None:
     assert consumer.lists() == (set(), set(), {0}), "Spark still has it"
     assert not consumer.ownership.keeps(tp, claim_epoch)
     assert not consumer.ownership.begin_claim(tp, claim_epoch)
+
+
+def test_standbys_stand_by_unless_something_blocks_their_consumer(consumer: Consumer) -> None:
+    standbys = {1: (ME,), 2: ("flights-2",)}
+    consumer.ownership.read("t", replace(assignment({0}), standbys=standbys), 1)
+    assert consumer.ownership.standing_by == {("t", 1)}
+    consumer.ownership.block("isolated")
+    assert consumer.ownership.standing_by == set()
+    assert consumer.ownership.status()["t"].standby == set()
+
+
+def test_nearby_names_a_topic_with_an_owner_of_each_kafka(consumer: Consumer) -> None:
+    there = Source("elsewhere:9092", "group")
+    consumer.assign(set(), others={3, 5})
+    consumer.ownership.read("u", assignment({1, 2}), 1)
+    consumer.ownership.read("v", assignment(set(), source=there), 1)
+    consumer.ownership.read("w", assignment({7, 4}, source=there, others={6}), 1)
+    assert consumer.ownership.nearby() == {
+        "t": TopicOffer(HERE, frozenset({3}), 2),
+        "w": TopicOffer(there, frozenset({4}), 3),
+    }
 
 
 def test_committed_and_read_partition_is_due_again_within_a_day(consumer: Consumer) -> None:
