@@ -12,6 +12,9 @@ import httpx
 import pytest
 
 from devstack.consul import Consul
+from muster.coordinator.reports import ConsumersReport
+from muster.doctor.consul import check_consul
+from muster.doctor.findings import CheckOutcome, Part
 from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Registration, WaitIndex
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings
@@ -440,3 +443,41 @@ def test_cluster_with_a_prefix_has_all_its_keys_below_it(
     keys = [key for key in httpx.get(url, trust_env=False).json() if name in key]
     assert {key.partition(name)[0] for key in keys} == {"dev/muster/"}
     below.catalog.deregister("one")
+
+
+def test_consumer_of_another_cluster_is_left_out(
+    discovery: ConsulCluster, page: StatusPage, name: str, eventually: Eventually
+) -> None:
+    register(discovery, page, "mine", cluster=name)
+    register(discovery, page, "foreign")
+    register(discovery, page, "renamed", cluster="running")
+    eventually(lambda: live(discovery) == {"mine", "foreign"}, what="the others are live")
+    members = discovery.catalog.members()
+    assert members.registered.keys() == {"mine", "foreign"}
+    (problem,) = members.strangers.values()
+    for part in ("consumer renamed", f"{name}-service", "'running'", f"not '{name}'", "stop it", "Renaming"):
+        assert part in problem
+    assert ConsumersReport.of(members).strangers == [problem]
+    for consumer in ("mine", "foreign"):
+        discovery.catalog.deregister(consumer)
+    members = discovery.catalog.members()
+    assert members.membership is not None, "strangers alone are no reason for a doubt"
+    assert not members.membership.live
+    assert not discovery.catalog.others_stay("mine"), "a stranger does not take over"
+    discovery.catalog.deregister("renamed")
+
+
+def test_doctor_names_consumers_of_another_cluster(
+    consul: ConsulSettings, discovery: ConsulCluster, page: StatusPage, name: str, eventually: Eventually
+) -> None:
+    register(discovery, page, "renamed", cluster="running")
+    settings = ClusterSettings.model_validate(
+        {"name": name, "consul_service": f"{name}-service", "group_id": "g", "topics": ["t"]}
+        | {"consumers": {"handler": "a.b"}}
+    )
+    (services,) = (
+        check for check in check_consul(Part("consul"), consul, settings, (), ()) if check.name == "services"
+    )
+    assert services.outcome is CheckOutcome.FAILED
+    assert "consumer renamed" in services.found
+    discovery.catalog.deregister("renamed")

@@ -62,6 +62,15 @@ def test_another_consumers_answer_is_a_failure() -> None:
     assert "answers consumer two, not one" in failure(Page(status("two")))
 
 
+def test_answer_of_another_cluster_is_a_failure() -> None:
+    page = Page(status(cluster="running"))
+    with serve(page) as pages:
+        found = poll_statuses([at(pages)], 2.0, cluster="renamed")["one"]
+        assert isinstance(found, StatusFailure)
+        assert "one of cluster 'running', not of 'renamed'; stop it" in found.reason
+        assert isinstance(poll_statuses([at(pages)], 2.0, cluster="running")["one"], ConsumerStatus)
+
+
 @pytest.mark.parametrize(
     ("page", "reason"),
     [

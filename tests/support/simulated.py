@@ -302,6 +302,7 @@ class SimulatedCluster:
     attributes: dict[str, Consumer] = field(default_factory=dict)
     decided: Overrides = field(default_factory=Overrides)
     doubt: str = ""
+    strangers: dict[str, str] = field(default_factory=dict)
     offsets: SimulatedOffsets | None = None
     now: float = 1_000_000.0
 
@@ -345,7 +346,7 @@ class SimulatedCluster:
             failing={c: there[c] for c in there if c in self.failing - self.isolated},
             outside={c: there[c] for c in there if c in self.isolated},
         )
-        return Members(membership, {})
+        return Members(membership, {}, strangers=self.strangers)
 
     def read(self) -> Overrides:
         return self.decided

@@ -530,3 +530,12 @@ def test_oversized_topic_is_named_and_others_go_on() -> None:
     assert written is not None
     assert world.decided.epochs["u"] == written.epoch, "no note is ahead of what was written"
     assert report.trouble
+
+
+def test_stranger_is_named_and_topics_go_on(world: SimulatedCluster) -> None:
+    world.strangers = {"running-1": "consumer running-1 is registered as one of cluster 'running'"}
+    world.join("d")
+    plan, report = coordinator(world, KAFKA).compute_assignment(), coordinator(world, KAFKA).advance(60)
+    assert plan.errors == report.errors == world.strangers
+    assert report.trouble == list(world.strangers.values())
+    assert "d" in world.owners("t").values()

@@ -76,7 +76,13 @@ class Sources:
         topics: Mapping[str, Collection[str]] | None = None,
     ) -> Mapping[str, StatusResult]:
         """Ask consumers for their status, as `muster.coordinator.asking.StatusPoller`."""
-        return poll_statuses(consumers, timeout, self._connections.status_pages(self._cluster.status), topics)
+        return poll_statuses(
+            consumers,
+            timeout,
+            self._connections.status_pages(self._cluster.status),
+            topics,
+            self._cluster.name,
+        )
 
     def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> TopicOffsets:
         """Read the offsets of the topics that the cluster `reads` from Kafka.

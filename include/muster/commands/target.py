@@ -58,7 +58,9 @@ class Target:
         consul = ConsulCluster.of(connections.consul(cluster.consul), cluster)
 
         def poll(consumers: Iterable[Consumer], timeout: float, **topics: Any) -> Mapping[str, StatusResult]:
-            return poll_statuses(consumers, timeout, connections.status_pages(cluster.status), **topics)
+            return poll_statuses(
+                consumers, timeout, connections.status_pages(cluster.status), cluster=cluster.name, **topics
+            )
 
         return cls(
             cluster,

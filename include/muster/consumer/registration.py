@@ -43,7 +43,7 @@ from muster.consumer.lifecycle import Beat, Ending
 from muster.core.wire import PROTOCOL
 from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration, StopRequest, UnreadableKeyError
 from muster.edges.consul_jobs import BY_POISON, read_generation
-from muster.edges.consul_members import GENERATION, LEAVING
+from muster.edges.consul_members import CLUSTER, GENERATION, LEAVING
 from muster.settings.consumer import ConsumerSettings
 
 log = logging.getLogger(__name__)
@@ -345,6 +345,7 @@ class Registrar:
                 **settings.metadata,
                 **predecessor.to_meta(self._waiting.older if self._waiting is not None else ()),
                 **({LEAVING: "true"} if self._leaving else {}),
+                CLUSTER: settings.cluster,
                 "incarnation": settings.incarnation,
                 GENERATION: str(self._generation),
                 "pid": str(os.getpid()),

@@ -222,7 +222,7 @@ class Coordinator:
         transitions = self._transitions(view)
         report = PlanReport(
             held=view.held,
-            errors=view.unreadable_topics | self._too_large,
+            errors=self._errors(view),
             warnings=view.warnings,
             states=view.states(),
             woke=woke,
@@ -282,7 +282,7 @@ class Coordinator:
                     held=view.held,
                     waiting=found.named,
                     stuck=found.stuck,
-                    errors=view.unreadable_topics | self._too_large,
+                    errors=self._errors(view),
                     warnings=view.warnings,
                 )
             view = self._ask(view, answers)
@@ -314,7 +314,7 @@ class Coordinator:
                     waiting=[str(each) for of_topic in found.waiting.values() for each in of_topic],
                     stuck=found.stuck,
                     planning_error=view.planning_error,
-                    errors=view.unreadable_topics | self._too_large,
+                    errors=self._errors(view),
                     warnings=view.warnings,
                     asked=view.asked if at_rest else "",
                 )
@@ -550,6 +550,10 @@ class Coordinator:
     def _transitions(self, view: CoordinatorView) -> list[Transition]:
         return self._fitting(view.transitions(self._now(view)))
 
+    def _errors(self, view: CoordinatorView) -> dict[str, str]:
+        """Say what keeps topics as they are, and which consumers are left out, by topic and consumer."""
+        return {**view.members.strangers, **view.unreadable_topics, **self._too_large}
+
     def _fitting(self, transitions: list[Transition]) -> list[Transition]:
         """Return the steps that ZooKeeper takes; the topics of the others are named, and the run goes on."""
         self._too_large = self.store.too_large(transitions)
@@ -703,7 +707,7 @@ def open_coordinator(
             zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
         ):
             found = consul.ConsulCluster.of(consul_settings, cluster)
-            poll = partial(status.poll_statuses, pages=status_pages)
+            poll = partial(status.poll_statuses, pages=status_pages, cluster=cluster.name)
             yield Coordinator(
                 cluster,
                 kafka_settings,

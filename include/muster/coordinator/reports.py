@@ -97,19 +97,25 @@ class PartitionsReport(_Report):
 
 @dataclass(frozen=True)
 class ConsumersReport(_Report):
-    """Result of `fetch_consumers`. Where Consul's answer is not to be trusted, `doubt` says why."""
+    """Result of `fetch_consumers`. Where Consul's answer is not to be trusted, `doubt` says why. `strangers` says
+    which consumers of other clusters are registered for this one's service, and what to do about them."""
 
     live: int = 0
     isolated: list[str] = field(default_factory=list)
     trusted: bool = True
     doubt: str = ""
+    strangers: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, members: Members) -> ConsumersReport:
         """Report the live and the isolated consumers."""
         if members.membership is None:
             return cls(trusted=False, doubt=members.doubt)
-        return cls(live=len(members.membership.live), isolated=sorted(members.membership.isolated))
+        return cls(
+            live=len(members.membership.live),
+            isolated=sorted(members.membership.isolated),
+            strangers=list(members.strangers.values()),
+        )
 
 
 @dataclass(frozen=True)

@@ -286,6 +286,7 @@ class ConsumerStatus:
     `topics`, or whose epoch is behind, has not been acted on yet. `leaving` says that it ends, and takes nothing up
     any more. `max_batch_time` is its setting, in seconds; None if it has none. `batch_seconds` is for how long a
     handler has worked on the batch under way; None if there is none, or it is short.
+    `cluster` is the one that it belongs to, '' if it does not say.
     """
 
     consumer: str
@@ -295,6 +296,7 @@ class ConsumerStatus:
     leaving: bool = False
     max_batch_time: float | None = None
     batch_seconds: float | None = None
+    cluster: str = ""
     details: ConsumerDetails = field(default_factory=ConsumerDetails)
 
     def on(self, topic: str) -> TopicStatus:

@@ -265,6 +265,7 @@ class _Status(_Node):
     max_batch_time: Any = None
     batch: Any = None
     topics: dict[Annotated[str, AfterValidator(check_topic)], _TopicStatus]
+    cluster: Any = None
     host: Any = None
     version: Any = None
     state: Any = None
@@ -467,6 +468,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
         leaving=node.leaving,
         max_batch_time=_measure(node.max_batch_time),
         batch_seconds=_measure(node.batch),
+        cluster=_text(node.cluster),
         topics={
             topic: TopicStatus(
                 running=frozenset(status.running),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from muster.doctor.findings import Check, Part
+from muster.doctor.findings import Check, Part, named
 from muster.doctor.versions import check_version
 from muster.edges.consul import ConsulCatalog, ConsulCluster
 from muster.edges.consul_api import (
@@ -135,6 +135,10 @@ def _services(part: Part, catalog: ConsulCatalog) -> Check:
     if members.doubt:
         found, _, step = members.doubt.partition("; ")
         return part.failed("services", found, step)
+    if members.strangers:
+        strangers = list(members.strangers.values())
+        step = "stop them, so that they start under the cluster's name, or give each cluster a service of its own"
+        return part.failed("services", named(strangers), step, strangers)
     return part.ok("services", f"service {catalog.service}: {len(members.registered)} registered")
 
 

@@ -23,6 +23,7 @@ from muster.edges.consul_members import (
     LEAVING,
     Members,
     Registration,
+    own_and_strangers,
     parse_registrations,
     to_membership,
 )
@@ -113,7 +114,7 @@ class ConsulCatalog:
         answer, registered = self._health()
         if not registered and not answer.doubt:
             return self._confirm_empty(isolated)
-        return _members(registered, isolated, answer.doubt)
+        return self._members(registered, isolated, answer.doubt)
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         """Return at the first change of the service's health or the cluster's keys since `index`, or after
@@ -213,9 +214,8 @@ class ConsulCatalog:
         if answer.doubt:
             return False
         decided = self._overrides.read()
-        live = to_membership(
-            registered.values(), dict.fromkeys({*decided.isolated, *decided.drained}, "")
-        ).live
+        own, _ = own_and_strangers(registered, self._keys.cluster, self.service)
+        live = to_membership(own.values(), dict.fromkeys({*decided.isolated, *decided.drained}, "")).live
         return any(other.id != consumer and not other.leaving for other in live.values())
 
     def own(self, consumer: str) -> Own:
@@ -257,7 +257,13 @@ class ConsulCatalog:
             elif hides:
                 step = "set its password to one"
                 reason = f"{doubt}may hide them: it has ACLs, and the connection has no token; {step}"
-        return _members(registered, isolated, reason)
+        return self._members(registered, isolated, reason)
+
+    def _members(
+        self, registered: Mapping[str, Registration], isolated: Mapping[str, str], doubt: str
+    ) -> Members:
+        own, strangers = own_and_strangers(registered, self._keys.cluster, self.service)
+        return Members(None if doubt else to_membership(own.values(), isolated), own, doubt, strangers)
 
     def _look_again(self, consumer: str = "") -> tuple[ConsulAnswer, ConsulAnswer, dict[str, Registration]]:
         """Read the catalog and then the health endpoint, of all consumers or of one, some time apart."""
@@ -265,10 +271,6 @@ class ConsulCatalog:
         catalog = self._api.read_catalog(self.service, _only(consumer, "ServiceID") if consumer else "")
         self._pause(SECOND_LOOK * random.uniform(1.0, 1.5))  # noqa: S311  the same
         return catalog, *self._health(_only(consumer) if consumer else "", consistent=True)
-
-
-def _members(registered: Mapping[str, Registration], isolated: Mapping[str, str], doubt: str) -> Members:
-    return Members(None if doubt else to_membership(registered.values(), isolated), registered, doubt)
 
 
 def _only(consumer: str, field: str = "Service.ID") -> str:

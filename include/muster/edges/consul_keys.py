@@ -47,6 +47,7 @@ class Keys:
 
     def __init__(self, api: ConsulApi, cluster: str, prefix: str = PREFIX) -> None:
         self.api = api
+        self.cluster = cluster
         self.prefix = key_prefix(cluster, prefix)
 
     def read(self, rest: str) -> Key | None:

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 LEAVING = "leaving"
 """The metadata key by which a consumer says, with any value, that it is about to leave."""
+CLUSTER = "cluster"
+"""The metadata key of the cluster that a consumer belongs to."""
 GENERATION = "generation"
 """The metadata key of the process's place among all that ever had its id: a whole number from 1."""
 KNOWN = SET_BY_PROCESS | {"priority", "weight", "zone", "topics"}
@@ -79,12 +81,14 @@ class Members:
     """One reading of the service.
 
     `membership` is None when the reading is not to be trusted, and `doubt` says why. `registered` is what was read
-    nevertheless, with those that are not live.
+    nevertheless, with those that are not live. `strangers` are the consumers of other clusters, by id, each with what
+    to do about it; they are in neither.
     """
 
     membership: Membership | None
     registered: Mapping[str, Registration]
     doubt: str = ""
+    strangers: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Part(BaseModel):
@@ -139,6 +143,30 @@ def parse_registrations(data: Any) -> dict[str, Registration]:
             continue
         found.setdefault(entry.service.id, []).append(_registration(entry))
     return {consumer: _newest(registrations) for consumer, registrations in found.items()}
+
+
+def own_and_strangers(
+    registered: Mapping[str, Registration], cluster: str, service: str
+) -> tuple[dict[str, Registration], dict[str, str]]:
+    """Part the registrations of `cluster`, and those that do not say whose they are, from those of other clusters;
+    of the latter, by id, say what to do about them."""
+    own: dict[str, Registration] = {}
+    strangers: dict[str, str] = {}
+    for consumer, newest in registered.items():
+        mine: list[Registration] = []
+        for each in (newest, *newest.older):
+            if (name := each.meta.get(CLUSTER, "")) in {"", cluster}:
+                mine.append(each)
+            else:
+                strangers[consumer] = (
+                    f"consumer {consumer} is registered for service {service} as one of cluster {name[:100]!r}, not "
+                    f"{cluster!r}; it is left out. If {name[:100]!r} was renamed, stop it, so that it starts under "
+                    "the new name (docs/operating.md, 'Renaming a cluster'); else give its cluster a "
+                    "'consul_service' of its own"
+                )
+        if mine:
+            own[consumer] = replace(mine[0], older=tuple(mine[1:]))
+    return own, strangers
 
 
 def parse_agent_registration(data: Any) -> Registration:

@@ -63,14 +63,15 @@ def poll_statuses(
     timeout: float,
     pages: StatusPageSettings = OPEN_PAGES,
     topics: Mapping[str, Collection[str]] | None = None,
+    cluster: str = "",
 ) -> dict[str, StatusResult]:
     """Ask every consumer for `GET /status`, and return within `timeout` seconds what came of it, by consumer id.
 
     Never raises for what a consumer does or fails to do: no answer in time, an error, a body that is too large or
-    not a status, or a status under another id are each a `StatusFailure`. Of more than `AT_ONCE` consumers each
-    gets its share of the time, so that frozen ones do not use up that of the others. A consumer in `topics` is asked
-    about those topics only, if they are few; it may answer of all. `pages` says how the pages are
-    guarded; a CA that cannot be loaded is a failure of each.
+    not a status, or a status under another id or of another cluster than `cluster` are each a `StatusFailure`. Of
+    more than `AT_ONCE` consumers each gets its share of the time, so that frozen ones do not use up that of the
+    others. A consumer in `topics` is asked about those topics only, if they are few; it may answer of all. `pages`
+    says how the pages are guarded; a CA that cannot be loaded is a failure of each.
     """
     asked = {consumer.id: consumer for consumer in consumers}.values()
     try:
@@ -82,7 +83,7 @@ def poll_statuses(
             "cluster's 'status' connection on this machine"
         )
         return {consumer.id: StatusFailure(consumer.id, reason) for consumer in asked}
-    return asyncio.run(_poll(asked, timeout, topics or {}, pages.scheme, guarded))
+    return asyncio.run(_poll(asked, timeout, topics or {}, pages.scheme, guarded, cluster))
 
 
 async def _poll(
@@ -91,6 +92,7 @@ async def _poll(
     topics: Mapping[str, Collection[str]],
     scheme: str,
     guarded: Mapping[str, Any],
+    cluster: str,
 ) -> dict[str, StatusResult]:
     asked = list(consumers)
     if not asked:
@@ -109,7 +111,7 @@ async def _poll(
         async def ask(consumer: Consumer) -> None:
             async with slots:
                 about = topics.get(consumer.id, ())
-                answers[consumer.id] = await _ask(client, consumer, share, about, scheme)
+                answers[consumer.id] = await _ask(client, consumer, share, about, scheme, cluster)
 
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
@@ -122,14 +124,19 @@ async def _poll(
 
 
 async def _ask(
-    client: httpx.AsyncClient, consumer: Consumer, seconds: float, topics: Collection[str], scheme: str
+    client: httpx.AsyncClient,
+    consumer: Consumer,
+    seconds: float,
+    topics: Collection[str],
+    scheme: str,
+    cluster: str,
 ) -> StatusResult:
     if not consumer.address or not consumer.port:
         return StatusFailure(consumer.id, "it is registered without an address and port of its status page")
     try:
         url = page_url(consumer.address, consumer.port, scheme)
         async with asyncio.timeout(seconds):
-            return await _get(client, consumer, url, topics)
+            return _of_cluster(await _get(client, consumer, url, topics), cluster, url)
     except (TimeoutError, httpx.TimeoutException):
         return _too_late(consumer, seconds, scheme)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
@@ -162,6 +169,16 @@ async def _get(
     status = parse_status(bytes(body), url)
     if status.consumer != consumer.id:
         raise _UselessAnswerError(f"at {url} answers consumer {status.consumer}, not {consumer.id}")
+    return status
+
+
+def _of_cluster(status: ConsumerStatus, cluster: str, url: str) -> ConsumerStatus:
+    """Return the answer of a consumer of `cluster`, or of one that does not say whose it is."""
+    if cluster and status.cluster not in {"", cluster}:
+        raise _UselessAnswerError(
+            f"at {url} answers {status.consumer} of cluster {status.cluster!r}, not of {cluster!r}; stop it, so that "
+            "it starts as one of this cluster"
+        )
     return status
 
 

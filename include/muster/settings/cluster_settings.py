@@ -34,7 +34,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LONGEST_METADATA = 512
 """Bytes of one value of Consul's metadata."""
 SET_BY_PROCESS = frozenset(
-    {"generation", "host", "incarnation", "leaving", "pid", "protocol", "replaces", "version"}
+    {"cluster", "generation", "host", "incarnation", "leaving", "pid", "protocol", "replaces", "version"}
 )
 """The metadata keys that a consumer itself registers."""
 _METADATA_KEY = re.compile(r"[A-Za-z0-9_-]{1,128}")
