@@ -16,7 +16,7 @@ import pytest
 from muster.core.deployment import Deployment
 from muster.core.overrides import AssignorChoice, Exclusion, Overrides, Pause, Pin, RebalanceRequest
 from muster.core.subscription import TopicOverride
-from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
+from muster.edges.consul import ConsulCluster, ConsulError, ConsulTooLargeError, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.support.http_pages import Page, Pages
 
@@ -302,3 +302,44 @@ def test_a_silent_consul_is_given_up_on(name: str) -> None:
             discovery.overrides.read()
         assert time.monotonic() - began < 5
         silent.set()
+
+
+def many(count: int) -> dict[str, int]:
+    return {f"tenant-{n:06d}.orders.created.v1.xxxxxxxxxxxx": 1_764_000_000 for n in range(count)}
+
+
+def test_epochs_are_forgotten_unless_a_higher_one_came(discovery: ConsulCluster) -> None:
+    overrides = discovery.overrides
+    overrides.forget_epochs({"t": 1})
+    overrides.note_epochs({"t": 5, "u": 7, "v": 9})
+    overrides.forget_epochs({"t": 5, "u": 6, "gone": 1})
+    assert overrides.epochs() == {"u": 7, "v": 9}
+
+
+def test_key_over_half_the_limit_is_named(discovery: ConsulCluster) -> None:
+    overrides = discovery.overrides
+    overrides.note_epochs(many(4_000))
+    assert overrides.read().large == ()
+    overrides.note_epochs(many(6_000))
+    (said,) = overrides.read().large
+    for part in (
+        "coordination/epochs holds 3",
+        "over half of the 524,288",
+        "unsubscribe topics",
+        "kv_max_value_size",
+    ):
+        assert part in said
+    overrides.forget_epochs(many(5_000))
+    assert overrides.read().large == ()
+
+
+def test_refused_value_says_size_key_and_step(discovery: ConsulCluster) -> None:
+    overrides = discovery.overrides
+    overrides.note_epochs({"t": 5})
+    with pytest.raises(ConsulTooLargeError) as refusal:
+        overrides.note_epochs(many(12_000))
+    for part in ("answered 413", "coordination/epochs was to hold 6", "kv_max_value_size", "is as it was"):
+        assert part in str(refusal.value)
+    assert "check that a Consul agent listens" not in str(refusal.value)
+    assert overrides.epochs() == {"t": 5}
+    overrides.note_epochs({"t": 6})

@@ -357,6 +357,10 @@ class SimulatedCluster:
         self.decided = replace(self.decided, rebalance=None)
         return True
 
+    def forget_epochs(self, epochs: Mapping[str, int]) -> None:
+        left = {t: e for t, e in self.decided.epochs.items() if epochs.get(t, -1) < e}
+        self.decided = replace(self.decided, epochs=left)
+
     def note_epochs(self, epochs: Mapping[str, int]) -> None:
         known = self.decided.epochs
         self.decided = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +15,8 @@ from muster.coordinator.stuck import questions
 from muster.core import wire
 from muster.core.model import Consumer, State
 from muster.core.overrides import Pause
-from muster.edges.consul import WaitIndex
+from muster.core.subscription import TopicOverride
+from muster.edges.consul import ConsulTooLargeError, WaitIndex
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connections import KafkaSettings
@@ -539,3 +541,36 @@ def test_stranger_is_named_and_topics_go_on(world: SimulatedCluster) -> None:
     assert plan.errors == report.errors == world.strangers
     assert report.trouble == list(world.strangers.values())
     assert "d" in world.owners("t").values()
+
+
+def test_unsubscribed_topic_leaves_the_noted_epochs(world: SimulatedCluster) -> None:
+    world.decided = replace(
+        world.decided,
+        epochs={**world.decided.epochs, "never-removed-from-it": 7},
+        subscriptions=(
+            TopicOverride(by="ann", at=1.0, why="", selector="u", pattern=False, subscribed=False),
+        ),
+    )
+    coordinator(world, KAFKA).advance(60)
+    assert set(world.store.nodes) == {"t"}
+    assert world.decided.epochs.keys() == {"t"}
+
+
+def test_topics_with_notes_go_on_when_full(world: SimulatedCluster) -> None:
+    known = dict(world.decided.epochs)
+    take = world.note_epochs
+
+    def note_epochs(epochs: Mapping[str, int]) -> None:
+        if epochs.keys() - known.keys():
+            raise ConsulTooLargeError("key muster/c/coordination/epochs was to hold 600,000 bytes")
+        take(epochs)
+
+    world.note_epochs = note_epochs  # type: ignore[method-assign]
+    topics = Topics(t=7, u=5, v=2)
+    one = coordinator(world, topics, settings={"topics": ["t", "u", "v"]})
+    world.consumers["b"].alive = False
+    one.fetch_partitions()
+    report = one.advance(60)
+    assert report.errors == {"v": "topic v: key muster/c/coordination/epochs was to hold 600,000 bytes"}
+    assert set(world.owners("t").values()) == {"a", "c"}, "the others go on"
+    assert state_of(world, "v") is State.INITIAL

@@ -291,13 +291,16 @@ class Coordinator:
                 view = self._ask(view, answers, view.live_owners())
                 transitions = self._transitions(view)
             transitions = self._dated(view, transitions)
-            self._note_epochs(view, transitions)
+            transitions = self._noted(view, transitions)
             before = len(changes)
             carried_out = self._write(transitions, changes, on_change)
+            removed: list[str] = []
             for topic, snapshot in view.removable().items():
                 if self.store.remove_topic(topic, snapshot, view.leaving[topic]):
+                    removed.append(topic)
                     step = removal_of(snapshot, view.leaving[topic])
                     self._note_change(self._change(step), changes, on_change)
+            self._forget_epochs(view, removed)
             written = len(changes) > before
             if carried_out:
                 self._tell(view, carried_out)
@@ -608,14 +611,34 @@ class Coordinator:
         self.store.note_look(before, after)
         return after
 
-    def _note_epochs(self, view: CoordinatorView, transitions: Collection[Transition]) -> None:
+    def _noted(self, view: CoordinatorView, transitions: list[Transition]) -> list[Transition]:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
-        is of a backup. Raises `ConsulError`; then nothing may be written."""
+        is of a backup. Raises `ConsulError`; then nothing may be written. Where Consul does not take so many topics,
+        those go on that it has noted before; return the steps that may be written."""
         new = {t.topic: t.assignment.epoch for t in transitions}
         noted = view.overrides.epochs
         if any(epoch > noted.get(topic, 0) for topic, epoch in new.items()):
             known = {t: s.assignment.epoch for t, s in view.snapshots.items() if s.assignment is not None}
-            self.overrides.note_epochs(known | new)
+            try:
+                self.overrides.note_epochs(known | new)
+            except consul.ConsulTooLargeError as error:
+                self._too_large |= {topic: f"topic {topic}: {error}" for topic in new.keys() - noted.keys()}
+                self.overrides.note_epochs({t: epoch for t, epoch in new.items() if t in noted})
+                return [t for t in transitions if t.topic in noted]
+        return transitions
+
+    def _forget_epochs(self, view: CoordinatorView, removed: Collection[str]) -> None:
+        """Have the notes of topics go with their nodes: of those that were `removed`, and of those that are not read
+        and that have no nodes, because a run ended before it came to this."""
+        reads = self.subscription(view.overrides)
+        there = view.snapshots.keys() | view.unreadable_topics.keys()
+        gone = {
+            topic: epoch
+            for topic, epoch in view.overrides.epochs.items()
+            if topic in removed or (topic not in there and reads.lets_go(topic))
+        }
+        if gone:
+            self.overrides.forget_epochs(gone)
 
     def _change(self, step: Step) -> Change:
         return Change(

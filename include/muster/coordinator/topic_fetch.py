@@ -16,6 +16,7 @@ from muster.core.state_machine import recreated
 from muster.core.subscription import Subscription
 from muster.core.wire import Racks, WireError, check_topic
 from muster.edges import kafka, zookeeper
+from muster.edges.consul import ConsulTooLargeError
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 
@@ -112,7 +113,11 @@ class TopicFetch:
             if too_large := self.store.too_large([step]).get(topic):
                 report.errors[topic] = too_large
                 return
-            self.note_epochs({topic: step.assignment.epoch})
+            try:
+                self.note_epochs({topic: step.assignment.epoch})
+            except ConsulTooLargeError as error:
+                report.errors[topic] = f"topic {topic}: {error}"
+                return
             (written,) = self.store.apply([step])
             if not written:
                 return  # a coordinator wrote in between: the next run looks again

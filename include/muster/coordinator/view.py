@@ -100,7 +100,7 @@ class CoordinatorView:
     def warnings(self) -> list[str]:
         """What could not be taken into account, in words."""
         if self.held or self.planning_error:
-            return list(self.unknown)
+            return [*self.overrides.large, *self.unknown]
         overrides, live = self.overrides, self.membership.live
         pins = {
             topic: owners
@@ -113,7 +113,7 @@ class CoordinatorView:
             overrides.unobeyed(topic, intended_owners(snapshot), self.plan.owners.get(topic, {}))
             for topic, snapshot in self._overridden()
         )
-        return [*self.unknown, *map(str, impossible), *chain.from_iterable(unobeyed)]
+        return [*self.overrides.large, *self.unknown, *map(str, impossible), *chain.from_iterable(unobeyed)]
 
     def live_owners(self) -> dict[str, set[str]]:
         """Return the live owners and what they own."""

@@ -172,6 +172,7 @@ class Overrides:
     set them. With `assignor_error` a person did, and it cannot be read which one: then nothing may be planned.
     `topics_in_doubt`: an override of topics cannot be read. `epochs` is no override, but read with them: by topic the
     highest epoch that was ever about to be written to ZooKeeper. So is `deployment`, which coordinates the cluster.
+    `large` names the keys that Consul will soon not take any more.
     """
 
     pins: Mapping[tuple[str, int], Pin] = field(default_factory=dict)
@@ -185,6 +186,7 @@ class Overrides:
     topics_in_doubt: bool = False
     epochs: Mapping[str, int] = field(default_factory=dict)
     deployment: Deployment | None = None
+    large: tuple[str, ...] = ()
     isolated: Mapping[str, IsolationEntry] = field(default_factory=dict)
     drained: Mapping[str, Drain] = field(default_factory=dict)
     consumption: tuple[ConsumptionPause, ...] = ()

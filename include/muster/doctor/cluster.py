@@ -64,6 +64,8 @@ def check_decisions(part: Part, state: ClusterState) -> Iterator[Check]:
             yield part.ok("assignor", f"{found.assignor}, instead of {cluster.assignor.name} in the settings")
     if found.errors:
         yield part.warning("keys", named(found.errors), "correct or delete these keys", found.errors)
+    elif found.large:
+        yield part.warning("keys", named(found.large), "make them smaller, as they say", found.large)
     else:
         count = len(found.pins) + len(found.exclusions) + len(found.subscriptions)
         yield part.ok("keys", f"{count} pins, exclusions and decisions on topics can be read")

@@ -16,7 +16,13 @@ from collections.abc import Callable, Mapping
 from muster.core.overrides import IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_answers import AnswerBox
-from muster.edges.consul_api import ConsulAnswer, ConsulApi, ConsulError, not_understood
+from muster.edges.consul_api import (
+    ConsulAnswer,
+    ConsulApi,
+    ConsulError,
+    ConsulTooLargeError,
+    not_understood,
+)
 from muster.edges.consul_jobs import GENERATIONS, STOP, JobMailbox, StopRequest, UnreadableKeyError
 from muster.edges.consul_keys import PREFIX, Keys, of_consumer
 from muster.edges.consul_members import (
@@ -46,6 +52,7 @@ __all__ = [
     "ConsulCatalog",
     "ConsulCluster",
     "ConsulError",
+    "ConsulTooLargeError",
     "IsolationEntry",
     "JobMailbox",
     "Members",

@@ -25,12 +25,23 @@ from muster.settings.connections import ConsulSettings
 
 TOKEN_HEADER = "X-Consul-Token"  # noqa: S105  the header's name, no token
 
+LARGEST_VALUE = 512 * 1024
+"""Bytes that Consul takes in a key by default (`limits.kv_max_value_size`)."""
+SMALLER = (
+    "make it shorter (the epochs: unsubscribe topics that are not needed, or share them among clusters), or raise "
+    "'kv_max_value_size' under 'limits' of every Consul server"
+)
+
 Params = list[tuple[str, str | int | float | bool | None]]
 """Parameters of a query."""
 
 
 class ConsulError(RuntimeError):
     """Consul did not do what was asked; the message names the agent's address, the call and the next step."""
+
+
+class ConsulTooLargeError(ConsulError):
+    """A value is larger than Consul takes, and was not written."""
 
 
 class ConsulDeniedError(ConsulError):
@@ -115,6 +126,8 @@ def check_status(settings: ConsulSettings, what: str, status: int, text: str) ->
         raise ConsulDeniedError(
             f"{problem}; check the connection's token (its password) and what its policy allows"
         )
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        raise ConsulTooLargeError(problem)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise ConsulError(f"{problem}; look at the agent's log, and whether its servers have a leader")
     raise ConsulError(f"{problem}; check that a Consul agent listens there")
@@ -291,7 +304,13 @@ class ConsulApi:
 
     def put_key(self, key: str, value: str, cas: int | None = None) -> bool:
         """Write a key; with `cas` only if it still has that ModifyIndex (0: if it does not exist)."""
-        return bool(self._kv.put(key, value, cas=cas))
+        try:
+            return bool(self._kv.put(key, value, cas=cas))
+        except ConsulTooLargeError as error:
+            raise ConsulTooLargeError(
+                f"{error}: key {key} was to hold {len(value.encode()):,} bytes, more than Consul takes, and is as it "
+                f"was; {SMALLER}"
+            ) from error
 
     def delete_key(self, key: str, cas: int | None = None) -> bool:
         """Delete a key; with `cas` only if it still has that ModifyIndex."""

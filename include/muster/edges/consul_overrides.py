@@ -14,8 +14,8 @@ The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why":
 - `coordination/assignor`: `name` and `options`
 
 Beside them the coordinator's own: `coordination/epochs`, `{TOPIC: EPOCH}`, the highest that was ever about to be
-written to ZooKeeper; and `coordination/deployment`, `{"zookeeper": ..., "path": ..., "when": ...}`, see
-`muster.core.deployment`.
+written to ZooKeeper, which a topic leaves with its nodes; and `coordination/deployment`,
+`{"zookeeper": ..., "path": ..., "when": ...}`, see `muster.core.deployment`.
 
 Consul's ACL says who may write them, and the coordinator's long poll waits for changes below `muster/[CLUSTER]/`, so
 they are acted on at once. What is named in the key itself counts whatever the key holds (isolations, drains, pauses,
@@ -48,6 +48,7 @@ from muster.core.overrides import (
 )
 from muster.core.subscription import check_pattern
 from muster.core.wire import MAX_EPOCH, SEEK_ID, WireError, check_id, check_topic, parse_partition
+from muster.edges.consul_api import LARGEST_VALUE, SMALLER
 from muster.edges.consul_keys import Key, Keys, iso, of_consumer, read_object, said, seconds, text
 
 ISOLATED, DRAINED, PINNED, EXCLUDED = "isolated", "drained", "pinned", "excluded"
@@ -88,7 +89,8 @@ class OverrideStore:
         found: defaultdict[str, list[Any]] = defaultdict(list)
         whole: dict[str, Any] = {}
         errors: list[str] = []
-        for name, key in self._keys.below().items():
+        keys = self._keys.below()
+        for name, key in keys.items():
             kind, _, rest = name.partition("/")
             try:
                 if not rest or rest.endswith("/"):  # a "folder" that Consul's UI creates
@@ -108,6 +110,7 @@ class OverrideStore:
             {(pin.topic, pin.partition): pin for pin in found[PINNED]},
             {(exclusion.consumer, exclusion.topic): exclusion for exclusion in found[EXCLUDED]},
             tuple(sorted(errors)),
+            large=tuple(map(_large, filter(_is_large, keys.values()))),
             subscriptions=tuple(found[TOPICS]),
             isolated={entry.consumer: entry for entry in found[ISOLATED]},
             drained={drain.consumer: drain for drain in found[DRAINED]},
@@ -225,6 +228,20 @@ class OverrideStore:
             merged = known | {topic: max(epoch, known.get(topic, epoch)) for topic, epoch in epochs.items()}
             value = json.dumps(merged, separators=(",", ":"), sort_keys=True)
             if merged == known or self._keys.change(EPOCHS, value, key):
+                return
+        name = self._keys.prefix + EPOCHS
+        raise self._keys.error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
+
+    def forget_epochs(self, epochs: Mapping[str, int]) -> None:
+        """Forget the notes of these topics, unless a higher epoch than the given one was noted meanwhile."""
+        for _ in range(ATTEMPTS):
+            key = self._keys.read(EPOCHS)
+            known = _epochs_in(key)
+            gone = {topic for topic, epoch in epochs.items() if known.get(topic, epoch + 1) <= epoch}
+            if key is None or not gone:
+                return
+            left = {topic: note for topic, note in _value(key).items() if topic not in gone}
+            if self._keys.change(EPOCHS, json.dumps(left, separators=(",", ":"), sort_keys=True), key):
                 return
         name = self._keys.prefix + EPOCHS
         raise self._keys.error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
@@ -394,6 +411,17 @@ def _epochs_in(key: Key | None) -> dict[str, int]:
         return {} if key is None else _epochs(key)
     except WireError:
         return {}
+
+
+def _is_large(key: Key) -> bool:
+    return len(key.value) > LARGEST_VALUE // 2
+
+
+def _large(key: Key) -> str:
+    return (
+        f"Consul key {key.name} holds {len(key.value):,} bytes, over half of the {LARGEST_VALUE:,} that Consul takes "
+        f"by default; when it reaches them, it is written no more. Before that, {SMALLER}"
+    )
 
 
 def _said_in(key: Key) -> dict[str, Any]:
