@@ -54,7 +54,7 @@ SHOWN_ERROR = 200
 """Characters of an error that the timeline has."""
 PATIENCE = 900.0
 """Seconds that each thing may take on a machine that is busy with other things."""
-NEEDS = Needs("The incident", minutes=8, memory=5.0, disk=1.0)
+NEEDS = Needs("The incident", minutes=10, memory=5.0, disk=1.0)
 
 
 def settings(folder: Path) -> str:
@@ -76,7 +76,6 @@ def settings(folder: Path) -> str:
             },
             "spark_conf": {"spark.driver.memory": "512m", "spark.ui.enabled": "false"},
             "trigger_interval": "500ms",
-            "max_attempts": 3,
             "startup_timeout": "10m",  # on a machine that is busy, as the next one
             "lost_after": "5m",
             "graceful_timeout": "10s",  # of the one that hangs
@@ -143,16 +142,19 @@ class Incident(Story):
             offset = produce_one(self.stack.kafka.address, TOPIC, POISONED, value)
             where = f"{TOPIC} [{POISONED}], offset {offset}"
             self.timeline.say(f"A poison record arrives: {where}: {value.decode()}")
-            with self.timeline.step("Poison: it is found, tried alone, and its partition parked") as progress:
+            with self.timeline.step("Poison: it is found, and tried alone for two minutes") as progress:
                 found = self.wait(
-                    progress, "it is parked", lambda: self._parked(self.view.statuses(), offset), PATIENCE
+                    progress,
+                    "it is asked about",
+                    lambda: self._parked(self.view.statuses(), offset),
+                    PATIENCE,
                 )
                 progress.result = f"after {found['attempts']} attempts alone: {found['error'][:SHOWN_ERROR]}"
             with self.timeline.step("Poison: a person is asked, and answers") as progress:
                 dead_letter = COMMANDS["dead-letter-record"].label
                 self._answer(
                     progress,
-                    f"What is to become of {where}?",
+                    f"Is it the record or the sink? {where}",
                     dead_letter,
                     lambda: self.view.committed(TOPIC)[POISONED] > offset,
                 )
@@ -315,7 +317,7 @@ class Incident(Story):
         return found
 
     def _parked(self, statuses: dict[str, dict[str, Any]], offset: int | None = None) -> Any:
-        """Return what some parked partition waits for, or one that waits at `offset`; None without one."""
+        """Return what a person is asked about, at `offset` if there is one; None if nothing is."""
         for status in statuses.values():
             for failing in status["topics"].get(TOPIC, {}).get("failing", {}).values():
                 if failing["parked"] and offset in {None, failing["offset"]}:

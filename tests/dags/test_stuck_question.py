@@ -51,7 +51,7 @@ def test_answer_about_a_record_is_given_as_its_command(
         task_id="ask",
         cluster="c",
         consumer="one",
-        record=["t", 3, 17],
+        records=[["t", 3, 17], ["t", 5, 9]],
         subject="?",
         options=[*ABOUT_RECORD, WAIT],
     )
@@ -60,15 +60,46 @@ def test_answer_about_a_record_is_given_as_its_command(
     def carry_out(command: Command, _: object, actor: Actor, body: dict[str, str], *__: object) -> None:
         given.append((command.name, body, actor.name))
 
+    put_off: list[tuple[list[list[Any]], str]] = []
     monkeypatch.setattr(stuck_dag, "carry_out_in_run", carry_out)
+    monkeypatch.setattr(stuck_dag, "put_off", lambda _, records, by: put_off.append((records, by)))
     event = {"chosen_options": [option], "responded_by_user": {"id": "1", "name": "ann"}}
-    assert asks.about == "t [3], offset 17"
+    assert asks.about == "t [3], offset 17 and 1 more"
     if option == WAIT:
         with pytest.raises(TaskDeferred) as deferred:
             asks.execute_complete({}, event)
-        assert deferred.value.trigger.serialize()[1]["record"] == ["t", 3, 17]
+        assert deferred.value.trigger.serialize()[1]["records"] == [["t", 3, 17], ["t", 5, 9]]
         assert given == []
+        assert put_off == [([["t", 3, 17], ["t", 5, 9]], "ann")], "for an hour"
         return
     name = ABOUT_RECORD[option]
     assert asks.execute_complete({}, event) == {"consumer": "one", "answer": name, "by": "ann"}
-    assert given == [(name, {"topic": "t", "partition": "3", "offset": "17"}, "ann")]
+    assert given == [
+        (name, {"topic": "t", "partition": "3", "offset": "17"}, "ann"),
+        (name, {"topic": "t", "partition": "5", "offset": "9"}, "ann"),
+    ]
+
+
+def test_answer_holds_for_records_that_still_fail(
+    monkeypatch: pytest.MonkeyPatch, write_clusters: WriteClusters
+) -> None:
+    write_clusters("c")
+    (option, name), *_ = ABOUT_RECORD.items()
+    records = [["t", 3, 17], ["t", 5, 9]]
+    asks: Any = AskAPerson(
+        task_id="ask", cluster="c", consumer="one", records=records, subject="?", options=[option, WAIT]
+    )
+    gone = {"3"}
+
+    def carry_out(
+        _command: Command, _cluster: object, _actor: Actor, body: dict[str, str], *_: object
+    ) -> None:
+        if body["partition"] in gone:
+            raise CommandError(f"nothing to answer in {body['partition']}")
+
+    monkeypatch.setattr(stuck_dag, "carry_out_in_run", carry_out)
+    event = {"chosen_options": [option], "responded_by_user": {"id": "1", "name": "ann"}}
+    assert asks.execute_complete({}, event)["answer"] == name
+    gone.add("5")
+    with pytest.raises(AirflowFailException, match="nothing to answer in 3; nothing to answer in 5"):
+        asks.execute_complete({}, event)

@@ -27,6 +27,7 @@ from muster.consumer.committer import Committer
 from muster.core.history import CommandEntry
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.parking import Answer
+from muster.core.turns import Failure
 from muster.edges.dead_letters import DeadLetterTopic, RecordReader, Replay, letter, read_letters
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_fencing import FencedCommits, _Fence
@@ -131,16 +132,25 @@ class Owner:
         return self.topic, 0
 
     def fail_at(self, offset: int, eventually: Eventually) -> None:
-        """Process what is before the record, and fail with it."""
+        """Process what is before the record, and fail with it, twice: the first time it is a batch."""
         stands: dict[str, dict[int, tuple[int, int]]] = {}
         eventually(lambda: bool(self.agent.offer(self.token).topics), 60, "claimed")
-        for begin, end in ((0, offset), (offset, offset + 1)):
+        bad = (offset, offset + 1)
+        for begin, end in ((0, offset), bad, (offset, offset), bad):
             after = {self.topic: {0: (begin, end)}}
             asked = self.agent.offer(self.token).asked
             self.agent.planned(self.token, asked, stands, after, {self.tp: offset + 1}, [])
             stands = after
             plan = self.agent.batch_started()
-            self.agent.batch_done(plan, None if end == offset else "ValueError: no")
+            self.agent.batch_done(plan, None if end == offset else Failure("ValueError: no"))
+
+    def reject(self, bad: set[int], end: int, eventually: Eventually) -> None:
+        """Process a batch up to `end`, and reject some of its records."""
+        eventually(lambda: bool(self.agent.offer(self.token).topics), 60, "claimed")
+        asked = self.agent.offer(self.token).asked
+        self.agent.planned(self.token, asked, {}, {self.topic: {0: (0, end)}}, {self.tp: end}, [])
+        plan = self.agent.batch_started()
+        self.agent.batch_done(plan, None, {self.tp: {at: f"ValueError: no {at}" for at in bad}})
 
     def close(self) -> None:
         self.committer.stop()
@@ -159,6 +169,28 @@ def owner(kafka: KafkaSettings, group: str, letters_to: str) -> Iterator[Callabl
     for one in made:
         one.close()
     offsets.close()
+
+
+@pytest.mark.parametrize("bad", [{3, 4, 999}, {*range(0, 5_000, 5)}, {7, 30_000}], ids=len)
+def test_rejected_records_are_read_and_written_in_bulk(
+    bad: set[int],
+    kafka: KafkaSettings,
+    owner: Callable[[str], Owner],
+    group: str,
+    letters_to: str,
+    eventually: Eventually,
+) -> None:
+    topic, end = make_topic(kafka), max(bad) + 1
+    produce(kafka, topic, *((b"k", str(at).encode(), []) for at in range(end)))
+    one = owner(topic)
+    one.reject(bad, end, eventually)
+    offsets = GroupOffsets(kafka, group)
+    eventually(lambda: offsets.committed([one.tp]) == {one.tp: end}, 60, "committed")
+    found = contents(kafka, letters_to)
+    assert [int(message.value()) for message in found] == sorted(bad)
+    said = [dict(message.headers())["muster.error"].decode() for message in found]
+    assert said == [f"ValueError: no {at}" for at in sorted(bad)]
+    assert one.agent.view().counters.dead_lettered == {topic: len(bad)}
 
 
 @pytest.mark.parametrize("what", RECORDS)
@@ -267,7 +299,7 @@ def test_consumer_that_is_killed_leaves_letter_and_offset_or_neither(
     record = RecordReader(kafka, group).read(tp, 0)
     assert record is not None
     if not landed:
-        again = {tp: letter(record, letters_to, SAID)}
+        again = {tp: {0: letter(record, letters_to, SAID)}}
         eventually(
             lambda: commits.commit({tp: 1}, letters=again).done == {tp: 1}, 60, "written by the next owner"
         )
@@ -288,7 +320,7 @@ def test_letter_of_a_producer_that_was_stuck_is_not_written_again(
     eventually(lambda: not commits.claim([tp]).failed, 60, "claimed")
     record = RecordReader(kafka, group).read(tp, 0)
     assert record is not None
-    found = {tp: letter(record, letters_to, SAID)}
+    found = {tp: {0: letter(record, letters_to, SAID)}}
     eventually(lambda: commits.commit({tp: 1}, letters=found).done == {tp: 1}, 60, "written")
     commits._fences[tp] = _Fence(commits._open(tp), topic, replaces=True)
     eventually(lambda: commits.commit({tp: 1}, letters=found).done == {tp: 1}, 60, "acknowledged")

@@ -147,13 +147,13 @@ def test_the_consumers_rights_are_enough_for_dead_letters(of, group_of, eventual
     assert record.value == VALUES[0]
     commits = FencedCommits(settings, CLUSTER, group)
     eventually(lambda: not commits.claim([PARTITION]).failed, 60, "claimed")
-    refused = {PARTITION: letter(record, HIDDEN, {})}
+    refused = {PARTITION: {0: letter(record, HIDDEN, {})}}
 
     def why() -> str:
         return commits.commit({PARTITION: 1}, letters=refused).failed[PARTITION]
 
     eventually(lambda: f"allow this user to write to topic '{HIDDEN}'" in why(), 60, "refused")
-    made = {PARTITION: letter(record, letters_to, {})}
+    made = {PARTITION: {0: letter(record, letters_to, {})}}
     eventually(lambda: commits.commit({PARTITION: 1}, letters=made).done == {PARTITION: 1}, 60, "written")
     commits.close()
 

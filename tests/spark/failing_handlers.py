@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from muster.handlers.parquet import ParquetHandler
+from muster.sinks import RejectedRecordsError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -38,7 +39,8 @@ class HangsWhenAsked:
 
 class FailsWhenAsked:
     """Writes Parquet, but raises, once, when the file `trap` exists, and whenever the batch has the record that the
-    file `trap`.poison names, `[PARTITION] [OFFSET]`.
+    file `trap`.poison names, `[PARTITION] [OFFSET]`. It rejects the record that `trap`.reject names, and raises with
+    the one that `trap`.names names.
 
     All that it is called with is noted in the file `trap`.notes, a line of JSON each: the name, the partitions, and
     of a batch the attempt. How long Spark took for each batch is noted in `trap`.took, in seconds, when the next one
@@ -79,10 +81,23 @@ class FailsWhenAsked:
             partition, offset = map(int, poison.read_text(encoding="utf-8").split())
             if any(p == partition and begin <= offset < end for (_, p), (begin, end) in batch.ranges.items()):
                 raise ValueError("poison")
+        if bad := self._named(batch_df, "names"):
+            raise RejectedRecordsError(bad, "not mine")
+        if bad := self._named(batch_df, "reject"):
+            batch.reject(bad, ValueError("no date"))
+            batch_df = batch_df.where(~batch_df.offset.isin([offset for _, _, offset in bad]))
         if self.trap.exists():
             self.trap.unlink()
             raise ValueError("the trap was set")
         self.write(batch_df, batch)
+
+    def _named(self, batch_df: DataFrame, how: str) -> list[tuple[str, int, int]]:
+        file = Path(f"{self.trap}.{how}")
+        if not file.exists():
+            return []
+        partition, offset = map(int, file.read_text(encoding="utf-8").split())
+        bad = batch_df.where((batch_df.partition == partition) & (batch_df.offset == offset))
+        return [tuple(row) for row in bad.select("topic", "partition", "offset").collect()]
 
 
 class TasksWaitWhenAsked:

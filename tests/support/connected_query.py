@@ -20,6 +20,7 @@ from muster.consumer.query import AT_ONCE, scratch_uri, use_scratch
 from muster.consumer.source.batch_size import Bounds
 from muster.core.model import TopicAssignment
 from muster.core.ownership import BatchPlan
+from muster.core.turns import Failure
 from muster.settings.connections import KafkaSettings
 
 
@@ -148,7 +149,7 @@ def reading(
             else:
                 found.batches.append((plan, collect(frame)))
         except Exception as error:
-            holder.agent.batch_done(plan, str(error))
+            holder.agent.batch_done(plan, Failure(str(error)))
             raise
         holder.agent.batch_done(plan, None)
 

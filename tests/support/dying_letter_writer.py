@@ -43,7 +43,7 @@ def main(told: dict[str, Any], when: str, said: dict[str, Any]) -> None:
     record = RecordReader(kafka, told["group"]).read(tp, 0)
     assert record is not None
     while True:
-        commits.commit({tp: 1}, letters={tp: letter(record, told["to"], said)})
+        commits.commit({tp: 1}, letters={tp: {0: letter(record, told["to"], said)}})
 
 
 if __name__ == "__main__":

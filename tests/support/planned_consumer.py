@@ -12,7 +12,7 @@ from muster.consumer.source.planner import Planner
 from muster.consumer.status_page import make_status_page
 from muster.core.model import FailingRecord, Seek, TopicAssignment, TopicPartition
 from muster.core.ownership import Due, Place
-from muster.core.positions import Committed
+from muster.core.positions import Committed, format_stamp
 from muster.core.wire import parse_status
 from muster.edges.kafka import KafkaError
 from muster.settings.connections import KafkaSettings
@@ -60,7 +60,7 @@ class PlannedConsumer:
     def __init__(self, kafka: PlannedKafka, bounds: Bounds, **agent_settings: Any) -> None:
         self.kafka = kafka
         self.bounds = bounds
-        self.now = 0.0
+        self.now, self.step = 0.0, 0.2
         self.agent = ClaimingAgent("me", fencing=True, clock=lambda: self.now, **agent_settings)
         self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
         self.assign({p for _, p in kafka.ends}, 1)
@@ -94,7 +94,7 @@ class PlannedConsumer:
 
     def plan(self) -> bool:
         """Plan once; whether there is a batch to process."""
-        self.now += 0.2
+        self.now += self.step
         before = self.stands
         self.stands = self.planner.next(self.stands, 2).offset
         return self.stands != before
@@ -115,13 +115,21 @@ class PlannedConsumer:
                 self.commit()
             self.arrive()
 
+    def pass_time(self, seconds: float) -> None:
+        """Go on with few batches."""
+        self.step = 1.0
+        self.go(seconds)
+        self.step = 0.2
+
     def commit(self) -> None:
         self.acknowledge(self.agent.due(PLACE))
 
     def acknowledge(self, due: dict[TopicPartition, Due]) -> None:
         """Kafka has committed this."""
         self.kafka.committed.update({tp: one.offset for tp, one in due.items()})
-        self.kafka.stamps.update({tp: f"muster:c:A:{one.sought}" for tp, one in due.items()})
+        self.kafka.stamps.update(
+            {tp: format_stamp("c", "A", one.sought, one.stopped) for tp, one in due.items()}
+        )
         if due:
             self.agent.committed(due)
 

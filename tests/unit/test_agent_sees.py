@@ -9,6 +9,7 @@ from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
 from muster.core.model import Loss, TopicAssignment
 from muster.core.ownership import LONGEST_RENEWAL, LONGEST_UNCOMMITTED, Place
 from muster.core.positions import Jump, Why
+from muster.core.turns import Failure
 from muster.core.wire import parse_status
 from tests.support.claiming import ClaimingAgent
 from tests.support.consumer_settings import consumer_settings
@@ -55,7 +56,7 @@ class Consumer:
         self.plan({}, {})
         self.process()
         self.plan(ranges, ends)
-        self.agent.batch_done(self.agent.batch_started(), "it raised")
+        self.agent.batch_done(self.agent.batch_started(), Failure("it raised"))
         self.agent.query_ended(True, "the handler failed: ValueError: no")
         self.stands = {}
         self.token = self.agent.query_started()
@@ -377,10 +378,10 @@ def test_partitions_that_the_handler_fails_with_are_named_until_they_come_throug
 ) -> None:
     consumer.assign({0, 1})
     consumer.plan({0: (5, 9), 1: (5, 9)}, {0: 9, 1: 9})
-    consumer.agent.batch_done(consumer.agent.batch_started(), "ValueError: no")
+    consumer.agent.batch_done(consumer.agent.batch_started(), Failure("ValueError: no"))
     assert consumer.agent.turn({("t", 0), ("t", 1)}) == {}, "not before a pause"
     consumer.now += 1.0
-    assert consumer.agent.turn({("t", 0), ("t", 1)}) == {("t", 0): None}
+    assert consumer.agent.turn({("t", 0), ("t", 1)}) == {("t", 0): 4, ("t", 1): 4}, "again as it was"
     (error,) = consumer.page.get("/status").json()["errors"]
     assert "ValueError: no" in error
     assert "topic 't', partition 0; topic 't', partition 1, while the other 0 partitions go on" in error
@@ -402,7 +403,7 @@ def test_record_that_fails_alone_fails_no_health_while_others_have_nothing_to_re
     consumer.assign({0, 1})
     consumer.plan({0: (5, 6), 1: (9, 9)}, {0: 6, 1: 9})
     for _ in range(3 * UNHEALTHY_AFTER):
-        assert not consumer.agent.batch_done(consumer.agent.batch_started(), "ValueError: no")
+        assert not consumer.agent.batch_done(consumer.agent.batch_started(), Failure("ValueError: no"))
         consumer.now += 100.0
         consumer.stands = {"t": {0: (5, 6), 1: (9, 9)}}
         consumer.plan({0: (5, 5), 1: (9, 9)}, {0: 6, 1: 9})
@@ -417,7 +418,7 @@ def test_handler_that_only_fails_starts_the_query_again_at_times(consumer: Consu
     consumer.plan({0: (5, 6)}, {0: 6})
     again = []
     for _ in range(2 * UNHEALTHY_AFTER):
-        again.append(consumer.agent.batch_done(consumer.agent.batch_started(), "ValueError: no"))
+        again.append(consumer.agent.batch_done(consumer.agent.batch_started(), Failure("ValueError: no")))
         consumer.stands = {"t": {0: (5, 6)}}
         consumer.plan({0: (5, 5)}, {0: 6})
         consumer.process()

@@ -478,7 +478,7 @@ def test_standstill_without_consumers_fails_the_run(world: SimulatedCluster, why
     [message] = one().advance(1).trouble
     assert why in message
     [question] = questions(one())
-    assert (question.consumer, question.topic, question.record) == ("", "t", None)
+    assert (question.consumer, question.topic, question.records) == ("", "t", ())
     assert why in question.body
     assert one().stands_still("t")
     assert not one().stands_still("u")

@@ -10,6 +10,7 @@ from muster.consumer.source.protocol import GoneRange
 from muster.core.model import Seek, TopicPartition
 from muster.core.parking import Answer
 from muster.core.positions import Why
+from muster.core.turns import Failure
 from muster.edges.consul_answers import GivenAnswer
 from tests.support.planned_consumer import PLACE, PlannedConsumer, PlannedKafka
 
@@ -165,7 +166,9 @@ def test_batch_whose_task_failed_for_a_gap_is_not_read_behind_it(kafka: PlannedK
     kafka.begins[TP] = 5
     plan = consumer.agent.batch_started()
     assert plan.filled[TP] == (0, 10)
-    consumer.agent.batch_done(plan, "IOException: topic 't', partition 1: the records from offset 0 ...")
+    consumer.agent.batch_done(
+        plan, Failure("IOException: topic 't', partition 1: the records from offset 0 ...")
+    )
     consumer.go(20)
     failing = consumer.failing
     assert failing is not None

@@ -168,12 +168,16 @@ def failing(situation: Situation, record: FailingRecord) -> Situation:
     return replace(situation, replies=Replies({"a": said}))
 
 
-@pytest.mark.parametrize("record", [None, FailingRecord(17, "OSError: no sink", 3)])
-def test_paused_partition_is_named_without_a_question(
-    standing: Situation, record: FailingRecord | None
-) -> None:
-    if record is not None:
-        standing = failing(standing, record)
+def test_record_is_named_until_its_owner_asks(standing: Situation) -> None:
+    found = held_up(failing(standing, FailingRecord(17, "OSError: no sink", 3)))
+    assert stuck(standing, found) == {}
+    [said] = named(found)
+    assert "the record failed 3 times alone: OSError: no sink" in said
+    asked = failing(standing, FailingRecord(17, "OSError: no sink", 3, parked=True))
+    assert stuck(asked, held_up(asked)).keys() == {"t"}
+
+
+def test_paused_partition_is_named_without_a_question(standing: Situation) -> None:
     assert stuck(standing, held_up(standing)).keys() == {"t"}
     still = replace(standing, overrides=Overrides(consumption=(ConsumptionPause(**SAID, topic="t"),)))
     assert stuck(still, held_up(still)) == {}

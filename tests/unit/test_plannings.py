@@ -17,6 +17,7 @@ from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, Nex
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Place, PlanRefusedError
 from muster.core.positions import Committed, Why
+from muster.core.turns import Failure
 from muster.settings.connections import KafkaSettings
 from tests.support.claiming import ClaimingAgent
 
@@ -202,7 +203,7 @@ def test_loss_that_a_failed_batch_missed_is_counted_once_when_the_next_planning_
     query: Query,
 ) -> None:
     query.ask()
-    query.agent.batch_done(query.agent.batch_started(), "it raised")
+    query.agent.batch_done(query.agent.batch_started(), Failure("it raised"))
     query.stands = {"t": {str(p): (0, 100) for p in range(4)}}
     query.kafka.begins["t", 1] = 60
     missed = GoneRange(topic="t", partition=1, begin=0, end=50, deleted=True)

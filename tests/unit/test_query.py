@@ -9,7 +9,8 @@ import pyspark
 import pytest
 from py4j.protocol import Py4JError
 
-from muster.consumer.query import cause, scratch_settings
+from muster.consumer.query import QuerySupervisor, cause, failure_of, scratch_settings
+from muster.sinks import Batch, RejectionRefusedError, SinkError
 
 
 def test_cause_is_the_innermost_exception_of_a_java_trace() -> None:
@@ -33,6 +34,61 @@ def test_cause_is_pythons_exception_where_java_wraps_one() -> None:
         "\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)\n"
     )
     assert cause(Py4JError(trace)) == "ValueError: no number"
+
+
+def _raised(error: BaseException, reason: BaseException | None) -> BaseException:
+    try:
+        raise error from reason
+    except type(error) as raised:
+        return raised
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SinkError("table numbers was altered"),
+        _raised(ValueError("no"), SinkError("table numbers was altered")),
+        Py4JError(
+            "Job aborted\nCaused by: org.apache.spark.api.python.PythonException: Traceback\n"
+            "muster.sinks.errors.SinkError: table numbers was altered\n"
+        ),
+        Py4JError("java.io.EOFException\n\tat muster.connector.TaskReader.next(TaskReader.java:1)\n"),
+        Py4JError("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"),
+        Py4JError("Job aborted: ExecutorLostFailure (executor 1 exited)\n"),
+        Py4JError("java.lang.OutOfMemoryError: Java heap space\n"),
+    ],
+    ids=lambda error: str(error)[:30],
+)
+def test_sink_reading_and_death_are_no_records_fault(error: BaseException) -> None:
+    assert not failure_of(error).of_record
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("no date"), "ValueError"),
+        (
+            Py4JError(": org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Zero.\n"),
+            "DIVIDE_BY_ZERO",
+        ),
+    ],
+)
+def test_other_errors_may_be_a_records_fault(error: BaseException, kind: str) -> None:
+    assert failure_of(error).of_record
+    assert failure_of(error).kind == kind
+
+
+def test_refused_rejection_holds_though_the_handler_catches_it() -> None:
+    supervisor = QuerySupervisor.__new__(QuerySupervisor)
+    batch = Batch({("t", 0): (0, 10)}, may_reject=lambda _: "too many")
+
+    def process(_frame: object, given: Batch) -> None:
+        with pytest.raises(RejectionRefusedError, match="too many"):
+            given.reject([("t", 0, 5)], "no")
+
+    supervisor._handler = process  # type: ignore[assignment]
+    with pytest.raises(RejectionRefusedError, match="too many"):
+        supervisor._call(None, batch)  # type: ignore[arg-type]
 
 
 def test_installed_spark_has_the_class_that_manages_files_of_checkpoints() -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from muster.core.positions import Committed, Jump, Start, Why, format_stamp, last_sought, parse_stamp, sought
+from muster.core.positions import (
+    Committed,
+    Jump,
+    Stamp,
+    Start,
+    Why,
+    format_stamp,
+    last_sought,
+    parse_stamp,
+    sought,
+)
 from muster.core.seeking import Bounds, Destination, SeekError, To, effect, offset_for, parse_destination
 
 NOW = 1_764_065_000.0
@@ -82,6 +92,8 @@ def test_id_of_the_last_seek_goes_with_the_metadata() -> None:
     assert stamp is not None
     assert (stamp.cluster, stamp.topic_id, stamp.sought) == ("c", "A", "s1")
     assert format_stamp("c", "A") == "muster:c:A"
+    assert parse_stamp(format_stamp("c", "A", "s1", stopped=True)) == Stamp("c", "A", "s1", True)
+    assert parse_stamp(format_stamp("c", "", stopped=True)) == Stamp("c", stopped=True)
     assert last_sought(Committed(5, "muster:c:A:s1"), "A") == "s1"
     assert last_sought(Committed(5, "muster:c:A:s1"), "B") == "", "of another topic"
     assert last_sought(Committed(5, "muster:c:A"), "A") == last_sought(None, "A") == ""

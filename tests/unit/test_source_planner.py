@@ -21,7 +21,7 @@ from muster.core.model import OffsetRange, Seek, TopicPartition
 from muster.core.ownership import Offer, Source, TopicOffer
 from muster.core.parking import Parked
 from muster.core.positions import Committed, Jump, Why
-from muster.core.turns import Turns
+from muster.core.turns import Failure, Turns
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -122,6 +122,7 @@ class Planned:
     noted: Mapping[TopicPartition, str]
     sought: Mapping[TopicPartition, Seek]
     losses: Mapping[TopicPartition, Jump]
+    stopped: Collection[TopicPartition]
 
     @property
     def plans_batch(self) -> bool:
@@ -298,7 +299,7 @@ def test_batch_that_failed_is_planned_again_from_its_begin_with_an_empty_one_bet
     agent.again = {}
     assert plan(planner, empty) == first
     agent.again = {(T, 0): 0}
-    agent.turns.failed({(T, 0): (0, 1)}, 0.0)
+    agent.turns.failed({(T, 0): (0, 1)}, 0.0, Failure())
     assert plan(planner, first) == {T: {"0": [0, 0], "1": [1, 1]}}, "one that waits is not read"
 
 
@@ -323,7 +324,8 @@ def test_batch_holds_as_many_records_as_a_turn_allows(
     agent.hold(T, [0])
     logs[SERVERS].bounds[T, 0] = (0, 100)
     first = plan(planner, {})
-    agent.turns.failed({(T, 0): (0, 100)}, -1.0)
+    for at in (-20.0, -10.0):
+        agent.turns.failed({(T, 0): (0, 100)}, at, Failure())
     agent.again = {(T, 0): 0}
     assert plan(planner, first) == {T: {"0": [0, 1]}}
 
@@ -401,7 +403,7 @@ def test_topic_with_a_rate_gives_its_share_and_holds_up_no_other(
     assert plan(slow, second) == second, "nothing more in the same moment"
     clock.now += 0.5
     agent.again = {(T, 0): 0, (T, 1): 0}
-    agent.turns.failed({(T, 0): (0, 20), (T, 1): (0, 20)}, -1.0)
+    agent.turns.failed({(T, 0): (0, 20), (T, 1): (0, 20)}, -1.0, Failure())
     assert plan(slow, second)[T]["0"] == [0, 5], "records that come again count again"
     slow.close()
 

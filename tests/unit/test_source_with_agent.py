@@ -13,6 +13,7 @@ from muster.consumer.source.planner import Planner
 from muster.core.model import Seek, TopicAssignment, TopicPartition
 from muster.core.ownership import Place
 from muster.core.positions import Committed, Why, format_stamp, last_sought
+from muster.core.turns import Failure
 from muster.settings.connections import KafkaSettings
 from tests.support.claiming import ClaimingAgent
 
@@ -102,7 +103,7 @@ class Consumer:
     def fail(self) -> None:
         """One planning whose batch fails."""
         self.stands = self.plan()
-        self.agent.batch_done(self.agent.batch_started(), "it raised")
+        self.agent.batch_done(self.agent.batch_started(), Failure("it raised"))
 
     def commit(self) -> None:
         due = self.agent.due(PLACE)

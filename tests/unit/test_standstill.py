@@ -158,7 +158,7 @@ ASKED: dict[str, tuple[Situation, str, str]] = {
         "has worked on a batch of other partitions for 350 s",
     ),
     "a failing record": (
-        situation(statuses={"a": status("a", 0, failing={0: FailingRecord(5, "no sink", 3)})}),
+        situation(statuses={"a": status("a", 0, failing={0: FailingRecord(5, "no sink", 3, parked=True)})}),
         "a",
         "failed 3 times alone: no sink",
     ),

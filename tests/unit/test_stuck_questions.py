@@ -75,12 +75,12 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     world.stands(("t", partition), 900.0)
     one = coordinator(world, KAFKA, settings=PATIENCE)
     [question] = questions(one)
-    assert question.record == ("t", partition, 17)
+    assert question.records == (("t", partition, 17),)
     assert question.commands == ("retry-record", "skip-record", "dead-letter-record")
-    assert question.subject == f"What is to become of t [{partition}], offset 17?"
+    assert question.subject == f"Is it the record or the sink? t [{partition}], offset 17"
     assert "the record failed 8 times alone: ValueError: no date" in question.body
     assert "`__muster.dead-letters.c`" in question.body
-    assert "sink" not in question.body, "there is proof that it works"
+    assert "**Look at the handler's sink first.**" in question.body
     [stuck_] = one.compute_assignment().stuck
     assert f"does not get past offset 17 of partition {partition}" in stuck_
     assert "isolate" not in stuck_
@@ -101,7 +101,7 @@ def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(
     world.consumers[owner].failing["t", partition] = FailingRecord(30, why, parked=True, lost=40)
     one = coordinator(world, KAFKA, settings=PATIENCE)
     [question] = questions(one)
-    assert question.record == ("t", partition, 30)
+    assert question.records == (("t", partition, 30),)
     assert question.commands == ("retry-record", "skip-record")
     assert f"does not get past t [{partition}], offset 30: the partition is parked, {why}" in question.body
     assert "the partition goes on behind the 40 records that are lost" in question.body
@@ -111,26 +111,33 @@ def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(
     assert "dead-lettered" not in stuck_
 
 
-def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: SimulatedCluster) -> None:
+def test_records_that_fail_alike_are_one_question(world: SimulatedCluster) -> None:
+    held = [(c, tp) for c in world.consumers.values() for tp in sorted(c.running)]
+    errors = {"t": "OSError: no sink", "u": "OSError: no table"}
+    for consumer, (topic, partition) in held:
+        consumer.failing[topic, partition] = FailingRecord(17, errors[topic], 3, parked=True)
+    first, (topic, partition) = held[0]
+    first.failing[topic, partition] = FailingRecord(18, "ValueError: no date", 3, parked=True)
+    one = coordinator(world, KAFKA, settings=PATIENCE | {"fencing": False})
+    asked = {question.subject: question for question in questions(one)}
+    assert len(asked) == 3
+    several = asked["Is it the records or the sink? u, 5 partitions fail with OSError"]
+    assert several.records == tuple(sorted(several.records, key=lambda record: record.partition))
+    assert all(f"| u [{p}] | 17 |" in several.body for p in range(5))
+    assert "The records cannot be dead-lettered" in several.body
+    assert asked[f"Is it the record or the sink? {topic} [{partition}], offset 18"].records == (
+        (topic, partition, 18),
+    )
+    [stuck_, _] = one.compute_assignment().stuck
+    assert "What to do: look first at whether the handler's sink works; have the record retried" in stuck_
+
+
+def test_record_is_not_asked_about_before_its_owner_says_so(world: SimulatedCluster) -> None:
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     world.consumers[owner].failing["t", partition] = FailingRecord(17, "OSError: no sink", 3)
     assert questions(coordinator(world, KAFKA, settings=PATIENCE)) == []
     world.stands(("t", partition), 11.0)
-    one = coordinator(world, KAFKA, settings=PATIENCE)
-    [question] = questions(one)
-    assert question.record == ("t", partition, 17)
-    assert question.subject == f"Is it the record or the sink? t [{partition}], offset 17"
-    why = (
-        "the record failed 3 times alone: OSError: no sink; nothing shows yet that the record is at fault, "
-        "it may be the sink"
-    )
-    assert why in question.body
-    assert "**Look at the handler's sink first.**" in question.body
-    [stuck_] = one.compute_assignment().stuck
-    assert why in stuck_
-    assert "What to do: look first at whether the handler's sink works; have the record retried" in stuck_
-    without = coordinator(world, KAFKA, settings=PATIENCE | {"fencing": False})
-    assert "cannot be dead-lettered" in questions(without)[0].body
+    assert questions(coordinator(world, KAFKA, settings=PATIENCE)) == []
 
 
 def test_batch_beyond_max_batch_time_is_asked_about_at_once_and_its_question_says_so(
@@ -141,7 +148,7 @@ def test_batch_beyond_max_batch_time_is_asked_about_at_once_and_its_question_say
     world.consumers[owner].max_batch_time = 300.0
     one = coordinator(world, KAFKA, settings={"stuck_after": 10_000})
     [question] = questions(one)
-    assert question.record is None
+    assert question.records == ()
     assert question.subject == f"Isolate {owner} of cluster c?"
     assert (
         f"| t | Stable | finish its batch with {partition} | its handler has worked on this batch for 421 s"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
 
 from muster.core.model import TopicPartition
-from muster.core.turns import BRIEFEST_PAUSE, LONGEST_PAUSE, Turns
+from muster.core.turns import LONGEST_PAUSE, Failure, Turns
 
+NO = Failure("OSError: no sink")
 BATCH = 0.2
 """Seconds that a batch takes here."""
 
@@ -23,17 +23,12 @@ def tps(*partitions: int, topic: str = "t") -> list[TopicPartition]:
 @dataclass
 class Flow:
     """Partitions with `records` each, and a handler that raises for `poison`; for all while the sink is `down`, or
-    for some.
-
-    With `attempts` a record that is judged poison goes to `letters`, and its partition goes on.
-    """
+    for some."""
 
     partitions: int
     records: int
     poison: set[tuple[TopicPartition, int]] = field(default_factory=set)
     down: bool | set[TopicPartition] = False
-    attempts: int = 0
-    letters: list[tuple[TopicPartition, int]] = field(default_factory=list)
     now: float = 0.0
     turns: Turns = field(default_factory=Turns)
     at: dict[TopicPartition, int] = field(default_factory=dict)
@@ -56,21 +51,13 @@ class Flow:
         down = self.down if isinstance(self.down, bool) else not self.down.isdisjoint(ranges)
         if down or any((tp, at) in self.poison for tp, held in ranges.items() for at in range(*held)):
             self.failures.append((self.now, ranges))
-            self.turns.failed(ranges, self.now, "OSError: no sink" if down else "ValueError: poison")
-            self.judge(ranges)
+            self.turns.failed(ranges, self.now, Failure("OSError: no sink" if down else "ValueError: poison"))
             return
         for tp, (_, end) in ranges.items():
             self.at[tp] = end
             if end == self.records:
                 self.ended[tp] = self.now
-        self.turns.processed(ranges)
-
-    def judge(self, ranges: dict[TopicPartition, tuple[int, int]]) -> None:
-        (tp, (begin, end)), *others = ranges.items()
-        if self.attempts and not others and end - begin == 1 and self.turns.is_poison(tp, self.attempts):
-            self.letters.append((tp, begin))
-            self.at[tp] = end
-            self.turns.passed_over(tp, end)
+        self.turns.passed(ranges, self.now)
 
     def until(self, moment: float) -> Flow:
         while self.now < moment:
@@ -146,7 +133,7 @@ def test_sink_that_is_down_for_all_is_tried_ever_more_seldom_and_found_up_again(
     flow = Flow(partitions, 10, down=True)
     while flow.now < 600:
         flow.batch()
-    assert len(flow.failures) < 25, "ten minutes"
+    assert len(flow.failures) < 3 * partitions + 80, "halving, and then every ten seconds"
     flow.down = False
     back = flow.now
     while flow.now < back + LONGEST_PAUSE + partitions * 4 * BATCH:
@@ -157,184 +144,49 @@ def test_sink_that_is_down_for_all_is_tried_ever_more_seldom_and_found_up_again(
 
 def test_sink_of_one_handler_that_is_down_holds_up_no_other() -> None:
     turns = Turns(lambda topic: int(topic == "u"))
-    here, there = {("t", 0): (0, 5)}, {("u", 0): (0, 5)}
+    here, there = {("t", 0): (0, 1)}, {("u", 0): (0, 1)}
     now = 0.0
     for _ in range(10):
-        turns.failed(here, now)
+        turns.failed(here, now, NO)
         now += 2 * LONGEST_PAUSE
         assert turns.next(here, now)
-    turns.failed(here, now)
-    assert turns.next([*here, *there], now + BRIEFEST_PAUSE) == dict.fromkeys(there)
-    turns.processed(there)
-    assert turns.next(here, now + BRIEFEST_PAUSE) == {}, "what works elsewhere says nothing of this sink"
+    turns.failed(here, now, NO)
+    assert turns.next([*here, *there], now + 0.1) == dict.fromkeys(there)
+    turns.passed(there, now)
+    assert turns.next(here, now + 0.1) == {}, "what works elsewhere says nothing of this sink"
 
 
 def test_partitions_that_are_not_suspect_go_first_after_a_failure() -> None:
     turns = Turns()
     poison = {("t", n): (0, 1) for n in range(9)}
     for tp, held in poison.items():
-        turns.failed({tp: held}, 0.0)
-    turns.processed({("u", 0): (0, 1)})
+        turns.failed({tp: held}, 0.0, NO)
+    turns.passed({("u", 0): (0, 1)}, 0.0)
     now, served = 10.0, 0
     for _ in range(20):
         turn = turns.next([*poison, ("u", 0)], now)
         now += 100.0
         if ("u", 0) in turn:
             served += 1
-            turns.processed({("u", 0): (0, 1)})
+            turns.passed({("u", 0): (0, 1)}, now)
         else:
-            turns.failed(dict.fromkeys(turn, (0, 1)), now)
+            turns.failed(dict.fromkeys(turn, (0, 1)), now, NO)
     assert served >= 9, "every other turn"
 
 
 def test_suspect_that_goes_on_beyond_its_end_without_being_read_is_forgotten() -> None:
     turns = Turns()
-    turns.failed({("t", 0): (0, 5)}, 0.0)
-    turns.passed({("t", 0): 4})
+    turns.failed({("t", 0): (0, 5)}, 0.0, NO)
+    turns.moved({("t", 0): 4}, 1.0)
     assert turns.suspects
-    turns.passed({("t", 0): 10})
+    turns.moved({("t", 0): 10}, 1.0)
     assert turns.suspects == {}
-
-
-def test_record_fails_alone_once_it_is_known() -> None:
-    turns = Turns()
-    one = {("t", 0): (5, 6)}
-    assert not turns.fails_alone(one)
-    turns.failed(one, 0.0)
-    assert turns.fails_alone(one)
-    assert not turns.fails_alone({("t", 0): (5, 7)})
-    assert not turns.fails_alone({})
 
 
 def test_suspects_that_are_not_held_any_more_are_forgotten() -> None:
     turns = Turns()
-    turns.failed({("t", 0): (0, 5), ("t", 1): (0, 5)}, 0.0)
+    turns.failed({("t", 0): (0, 5), ("t", 1): (0, 5)}, 0.0, NO)
     turns.forget(tps(0))
     assert turns.suspects.keys() == {("t", 1)}
     turns.forget(tps(0, 1))
     assert turns.suspects == {}
-
-
-@pytest.mark.parametrize("partitions", [2, 12])
-def test_poison_record_is_judged_after_its_attempts_while_others_go_on(partitions: int) -> None:
-    flow = Flow(partitions, 100, {(("t", 1), 70)}, attempts=4)
-    flow.until(9.0)
-    assert flow.letters == []
-    assert flow.turns.suspects[("t", 1)].failures == 3
-    flow.until(30.0)
-    assert flow.letters == [(("t", 1), 70)]
-    assert flow.at == dict.fromkeys(flow.at, 100)
-    assert flow.turns.suspects == {}
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 12])
-def test_no_record_is_poison_while_the_sink_is_down_for_all(partitions: int) -> None:
-    flow = Flow(partitions, 10, down=True, attempts=1).until(1200)
-    assert max(suspect.failures for suspect in flow.turns.suspects.values()) >= 1
-    assert flow.letters == []
-    flow.down = False
-    flow.until(1200 + 2 * LONGEST_PAUSE + partitions * 4 * BATCH)
-    assert flow.letters == []
-    assert flow.at == dict.fromkeys(flow.at, 10)
-
-
-def test_no_record_is_poison_while_a_sink_is_down_after_records_came_through() -> None:
-    """Down in the middle of the search for a record that failed, and with partitions that try in vain."""
-    flow = Flow(4, 100, {(("t", 0), 70)}, attempts=3)
-    while not any(suspect.proven for suspect in flow.turns.suspects.values()):
-        flow.batch()
-    flow.down = True
-    flow.until(1200)
-    assert flow.letters == []
-
-
-def test_no_record_is_poison_while_some_partitions_fail_in_the_same_way() -> None:
-    """As where the sink of some is another one than that of the others, which go on."""
-    flow = Flow(6, 50, down={("t", 0), ("t", 1)}, attempts=2)
-    while flow.now < 600:
-        flow.batch()
-        flow.arrive(1)
-    assert min(flow.at[tp] for tp in tps(2, 3, 4, 5)) > 100, "the others go on"
-    assert flow.letters == []
-    assert {suspect.kind for suspect in flow.turns.suspects.values()} == {"OSError"}
-    flow.down = False
-    flow.until(600 + 2 * LONGEST_PAUSE)
-    assert flow.letters == []
-
-
-def test_topic_whose_sink_is_down_has_no_poison_beside_one_that_works() -> None:
-    turns, now = Turns(), 0.0
-    bad = {("t", 0): (5, 6)}
-    for _ in range(20):
-        turns.failed(bad, now, "OSError: no table t")
-        turns.processed({("u", 0): (0, 5)})
-        now += 2 * LONGEST_PAUSE
-    assert not turns.is_poison(("t", 0), 2)
-    turns.processed({("t", 1): (0, 5)})
-    assert turns.is_poison(("t", 0), 2)
-
-
-def test_partition_has_poison_only_after_records_before_it_came_through() -> None:
-    first = Flow(1, 100, {(("t", 0), 0)}, attempts=3).until(600)
-    assert first.letters == [], "no record came through, so it may be the sink"
-    assert first.turns.suspects[("t", 0)].failures > 3
-    later = Flow(1, 100, {(("t", 0), 70)}, attempts=3).until(600)
-    assert later.letters == [(("t", 0), 70)]
-    assert later.at == {("t", 0): 100}
-
-
-def test_proof_of_one_partition_is_good_for_one_record() -> None:
-    flow = Flow(1, 100, {(("t", 0), 70), (("t", 0), 71), (("t", 0), 90)}, attempts=3).until(900)
-    assert flow.letters == [(("t", 0), 70)], "nothing came through between 70 and 71"
-    assert flow.at == {("t", 0): 71}
-    flow.poison.remove((("t", 0), 71))
-    flow.until(1200)
-    assert flow.letters == [(("t", 0), 70), (("t", 0), 90)]
-
-
-def test_poison_of_several_partitions_is_judged_with_proof_of_each() -> None:
-    poison = {(("t", 0), 30), (("t", 1), 40), (("t", 2), 50)}
-    flow = Flow(4, 100, poison, attempts=3).until(120)
-    assert set(flow.letters) == poison
-    assert flow.at == dict.fromkeys(flow.at, 100)
-
-
-def test_record_is_tried_as_often_again_when_a_person_says_so() -> None:
-    turns, one = Turns(), {("t", 0): (5, 6)}
-    for _ in range(3):
-        turns.failed(one, 0.0, "ValueError: bad")
-    turns.processed({("t", 1): (0, 5)})
-    assert turns.is_poison(("t", 0), 3)
-    turns.again(("t", 0))
-    assert turns.next(one, 0.0) == {("t", 0): 1}, "at once"
-    turns.failed(one, 0.0, "ValueError: bad")
-    assert not turns.is_poison(("t", 0), 3)
-
-
-def _only_counts(turns: Turns, tp: TopicPartition, max_attempts: int) -> bool:
-    return turns.suspects[tp].failures >= max_attempts
-
-
-def _whatever_others_fail_with(turns: Turns, tp: TopicPartition, max_attempts: int) -> bool:
-    suspect = turns.suspects[tp]
-    first = suspect.first
-    return (
-        first is not None
-        and suspect.failures >= max_attempts
-        and turns._done(tp[0]).of_topic > first.of_topic
-    )
-
-
-@pytest.mark.parametrize(
-    ("rule", "down"), [(_only_counts, True), (_whatever_others_fail_with, {("t", 0), ("t", 1)})]
-)
-def test_weaker_rule_would_take_good_records_for_poison(
-    rule: Callable[..., bool], down: bool | set[TopicPartition], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The scenarios above find a rule that leaves out a part."""
-    monkeypatch.setattr(Turns, "is_poison", rule)
-    flow = Flow(6, 50, down=down, attempts=1)
-    while flow.now < 300:
-        flow.batch()
-        flow.arrive(1)
-    assert flow.letters

@@ -29,6 +29,7 @@ from muster.airflow.command_dags import EVENTS, carry_out_in_run
 from muster.airflow.coordinator_dag import stuck
 from muster.commands.command import Actor, CommandError
 from muster.commands.table import COMMANDS
+from muster.core.parking import Answer
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import load_clusters
 
@@ -106,7 +107,7 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
             "subject": each.subject,
             "body": each.body,
             "options": [*_answers(each.consumer, each.commands), WAIT],
-            "record": None if each.record is None else list(each.record),
+            "records": [list(record) for record in each.records],
             "topic": each.topic,
         }
         for each in found
@@ -135,17 +136,27 @@ def still_stands(name: str, topic: str) -> bool:
         return coordinator.stands_still(topic)
 
 
-def still_fails(name: str, record: list[Any]) -> bool:
-    """Tell whether a consumer still fails with `record`. Raises `ZooKeeperError` or `ConsulError`."""
+def still_fail(name: str, records: list[list[Any]]) -> bool:
+    """Tell whether a consumer still fails with one of `records`. Raises `ZooKeeperError` or `ConsulError`."""
     from muster.airflow.coordination import open_edges  # noqa: PLC0415 - see the module
 
     with open_edges(load_clusters()[name]) as coordinator:
-        return coordinator.fails_with(*record)
+        return any(coordinator.fails_with(*record) for record in records)
+
+
+def put_off(cluster: ClusterSettings, records: list[list[Any]], by: str) -> None:
+    """Have the owners not ask about `records` for an hour. Raises `ConsulError`."""
+    from muster.airflow.connections import CONNECTIONS  # noqa: PLC0415 - see the module
+    from muster.edges.consul import ConsulCluster  # noqa: PLC0415
+
+    answers = ConsulCluster.of(CONNECTIONS.consul(cluster.consul), cluster).answers
+    for topic, partition, offset in records:
+        answers.give((topic, partition), offset, Answer.WAIT, by, "answered when asked", time.time())
 
 
 class AskAPerson(HITLOperator):
-    """Asks about `consumer` of `cluster`, about the `record` (topic, partition, offset) that its handler fails with,
-    or, without a consumer, about the `topic` that is held up, and does as answered.
+    """Asks about `consumer` of `cluster`, about the `records` (topic, partition, offset) that handlers fail with, or,
+    without a consumer, about the `topic` that is held up, and does as answered.
 
     The return value is `{"consumer", "answer", "by"}`; `answer` is `isolated`, the name of a command about records,
     `waited` or `obsolete`.
@@ -158,22 +169,22 @@ class AskAPerson(HITLOperator):
         *,
         cluster: str,
         consumer: str,
-        record: list[Any] | None = None,
+        records: list[list[Any]] | None = None,
         topic: str = "",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
         self.consumer = consumer
-        self.record = record
+        self.records = records or []
         self.topic = topic
 
     @property
     def about(self) -> str:
         """What the question is about, in a few words."""
-        if self.record is not None:
-            return "{} [{}], offset {}".format(*self.record)
-        return self.consumer or f"topic {self.topic}"
+        first = ["{} [{}], offset {}".format(*record) for record in self.records[:1]]
+        more = [f"and {len(self.records) - 1} more"] if len(self.records) > 1 else []
+        return " ".join([*first, *more]) or self.consumer or f"topic {self.topic}"
 
     def execute(self, context: Context) -> None:
         """Put the question, and wait for the answer in the triggerer."""
@@ -187,7 +198,9 @@ class AskAPerson(HITLOperator):
             )
 
     def _trigger(self, **given: Any) -> HoldUpTrigger:
-        return HoldUpTrigger(self.cluster, self.consumer, record=self.record, topic=self.topic, **given)
+        return HoldUpTrigger(
+            self.cluster, self.consumer, records=self.records or None, topic=self.topic, **given
+        )
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Do as answered. Raises `AirflowFailException` if that cannot be done any more."""
@@ -200,22 +213,31 @@ class AskAPerson(HITLOperator):
         cluster = load_clusters()[self.cluster]
         if event["chosen_options"] == [WAIT]:
             self.log.info("%s says: wait", who)
+            if self.records:
+                put_off(cluster, self.records, who)
             until = time.time() + cluster.stuck_after
             self.defer(
                 trigger=self._trigger(until=until, by=who),
                 method_name="execute_complete",
             )
         why = "held things up for too long; approved when asked"
-        name, given = "isolate", {"consumer": self.consumer}
-        if self.record is not None:
+        name, given = "isolate", [{"consumer": self.consumer}]
+        if self.records:
             name = ABOUT_RECORD[event["chosen_options"][0]]
-            given = dict(zip(("topic", "partition", "offset"), map(str, self.record), strict=True))
+            fields = ("topic", "partition", "offset")
+            given = [dict(zip(fields, map(str, record), strict=True)) for record in self.records]
             why = "it held its partition up; answered when asked"
-        try:
-            carry_out_in_run(COMMANDS[name], cluster, Actor(who, why, time.time()), given, context)
-        except CommandError as error:  # asking again would not help
-            raise AirflowFailException(str(error)) from error
-        return self._answered("isolated" if self.record is None else name, who)
+        errors = []
+        for each in given:
+            try:
+                carry_out_in_run(COMMANDS[name], cluster, Actor(who, why, time.time()), each, context)
+            except CommandError as error:
+                errors.append(str(error))
+        if len(errors) == len(given):  # asking again would not help
+            raise AirflowFailException("; ".join(errors))
+        for why_not in errors:
+            self.log.warning("not carried out: %s", why_not)
+        return self._answered(name if self.records else "isolated", who)
 
     def _answered(self, answer: str, by: str | None) -> dict[str, Any]:
         return {"consumer": self.consumer, "answer": answer, "by": by}
@@ -223,7 +245,7 @@ class AskAPerson(HITLOperator):
 
 @dataclass(eq=False, repr=False)
 class HoldUpTrigger(MusterTrigger):
-    """Fires when `consumer`, or the `record`, holds up nothing any more (`{"obsolete": True}`), at `until`
+    """Fires when `consumer`, or each of the `records`, holds up nothing any more (`{"obsolete": True}`), at `until`
     (`{"over": True, "by"}`; seconds since the epoch), or when the question of the task instance `ti_id` is answered.
 
     Mostly Airflow resumes a task itself when a person answers; the trigger sees the answers that came before it ran.
@@ -234,7 +256,7 @@ class HoldUpTrigger(MusterTrigger):
     ti_id: str | None = None
     until: float | None = None
     by: str | None = None
-    record: list[Any] | None = None
+    records: list[list[Any]] | None = None
     topic: str = ""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -259,8 +281,8 @@ class HoldUpTrigger(MusterTrigger):
             await asyncio.sleep(LOOK)
 
     def _stands(self) -> bool:
-        if self.record is not None:
-            return still_fails(self.cluster, self.record)
+        if self.records:
+            return still_fail(self.cluster, self.records)
         if self.topic:
             return still_stands(self.cluster, self.topic)
         return still_holds_up(self.cluster, self.consumer)

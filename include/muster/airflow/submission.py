@@ -159,7 +159,6 @@ def consumer_settings(
         source_options=of.source_options,
         check_interval=of.check_interval,
         fencing=cluster.fencing,
-        max_attempts=of.max_attempts,
         on_poison=of.on_poison,
         max_batch_time=of.max_batch_time,
         dead_letter_topic=of.dead_letter_topic or "",

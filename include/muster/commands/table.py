@@ -429,8 +429,8 @@ COMMANDS: Mapping[str, Command] = {
             run=partial(answer_record, Answer.RETRY),
             fields=RECORD,
             documentation=(
-                "It is tried as often as max_attempts says, and parked again if it still fails. Where failOnDataLoss "
-                "has parked the partition at this offset, Kafka is asked again for its records."
+                "If it still fails, a person is asked again. Where failOnDataLoss has parked the partition at this "
+                "offset, Kafka is asked again for its records."
             ),
             foresee=partial(foresee_answer, Answer.RETRY),
         ),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeVar
 
 from muster.consumer.measures import STALLED_AFTER, Counters, Measures, PartitionView, words
@@ -40,9 +41,11 @@ from muster.core.ownership import (
     TopicOffer,
 )
 from muster.core.parking import Answer, OnPoison, Parked, Parking
+from muster.core.poison import Poison
 from muster.core.positions import Committed, Jump
 from muster.core.refusals import Refusal, Refusals
-from muster.core.turns import Suspect, Turns
+from muster.core.turns import Failure, Suspect, Turns
+from muster.sinks.batch import Rejected
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +116,6 @@ class Agent:
     announces: bool = False
     handler_of: Callable[[str], int] = lambda _topic: 0
     """The number of a topic's handler."""
-    max_attempts: int = 8
-    """How many times a record is tried alone before it may be poison."""
     on_poison: OnPoison = OnPoison.PARK
     fail_on_data_loss: bool = False
     """Whether a partition is parked of which Kafka has no more what is to be read next."""
@@ -128,6 +129,7 @@ class Agent:
     wake_reader: threading.Event = field(default_factory=threading.Event, init=False)
     """Is set whenever `reading_wanted` gets something."""
     _ownership: Ownership = field(init=False)
+    _poison: Poison = field(init=False)
     _turns: Turns = field(init=False)
     _parking: Parking = field(default_factory=Parking, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
@@ -157,7 +159,8 @@ class Agent:
 
     def __post_init__(self) -> None:
         self._ownership = Ownership(self.owner, self.fencing, self.announces, self.longest_renewal)
-        self._turns = Turns(self.handler_of)
+        self._poison = Poison(self.handler_of)
+        self._turns = self._poison.turns
 
     @contextmanager
     def locked(self) -> Iterator[Ownership]:
@@ -403,12 +406,13 @@ class Agent:
         noted: Mapping[TopicPartition, str] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
         losses: Mapping[TopicPartition, Jump] | None = None,
+        stopped: Collection[TopicPartition] = (),
     ) -> int:
         """Take the batch that the planner planned, or that it planned none (`offsets` equal to `finished`, where
         Spark stands). Returns how many records are lost that were not counted before.
 
-        `jumps`, `noted` and `sought` are as in `Ownership.planned`. `losses` are jumps that are not made, because a
-        person is to decide: their partitions are parked.
+        `jumps`, `noted`, `sought` and `stopped` are as in `Ownership.planned`. `losses` are jumps that are not made,
+        because a person is to decide: their partitions are parked.
 
         Raises `StaleTokenError`, or `PlanRefusedError` if Spark does not stand where the agent saw it get to.
         """
@@ -420,7 +424,11 @@ class Agent:
                     f"{own.stands_at}; the query has to be restarted"
                 )
             self._turns.forget(tp for tp, held in own.held.items() if held.planned is None)
-            own.planned(asked, offsets, jumps, noted, sought)
+            begin = {tp for tp in stopped if tp in own.held and own.held[tp].planned is None}
+            own.planned(asked, offsets, jumps, noted, sought, stopped)
+            for topic, partition in sorted(begin):
+                self._poison.stop(topic, f"it was stopped when partition {partition} had another owner")
+            self._stop(own)
             self._turns.forget(sought or {})
             self._counters.seeks += len(sought or {})
             self._unpark_elsewhere()
@@ -467,8 +475,22 @@ class Agent:
             self._batch_began, self._under_way = self.clock(), frozenset(plan.filled)
             return plan
 
-    def batch_done(self, plan: BatchPlan, error: str | None) -> bool:
-        """Take note that the handler is done with a batch: with `error` if it raised, None if it did not.
+    def may_reject(self, plan: BatchPlan, rejected: Rejected) -> str:
+        """Return why the handler may not reject these records of the batch that it has, '' if it may."""
+        if not self.fencing:
+            return (
+                "the cluster has 'fencing: false', and a dead letter is written in the transaction that fences its "
+                "offset; take that out and restart the consumers"
+            )
+        with self._changed:
+            return self._poison.may_reject(plan.filled, rejected, self.clock())
+
+    def batch_done(
+        self, plan: BatchPlan, failure: Failure | None, rejected: Rejected = MappingProxyType({})
+    ) -> bool:
+        """Take note that the handler is done with a batch: with a failure if it raised, None if it did not.
+        `rejected` are the records that it rejected; if that was refused, which is the failure, their partitions stop
+        before the first of them.
 
         Returns whether so much has failed in a row that the query should be started again.
         """
@@ -476,28 +498,31 @@ class Agent:
             now, counters = self.clock(), self._counters
             began, self._batch_began = self._batch_began, None
             ranges = plan.filled
-            if error is not None:
+            if failure is not None:
                 own.failed(plan)
-                alone = self._turns.fails_alone(ranges) and own.held.keys() - self._turns.suspects.keys()
-                if ranges:
-                    self._turns.failed(ranges, now, error)
-                    self._judge(ranges)
+                alone = self._fails_alone(ranges) and own.held.keys() - self._turns.suspects.keys()
+                if rejected:
+                    self._stop(own)
+                    self._stop_before(rejected, ranges, now, failure)
+                elif ranges:
+                    self._poison.failed(ranges, now, failure)
+                    self._judge(ranges, now)
                 counters.handler_failures += 1
-                self._handler_error, self._handler_failed = error, True
+                self._handler_error, self._handler_failed = failure.text, True
                 self._say_who_is_suspect()
-                if alone:
+                if alone or rejected:
                     return False  # known already, and no fault of the others, which may just have nothing to read
                 counters.failures_in_a_row += 1
-                self._query_error = error
+                self._query_error = failure.text
                 return counters.failures_in_a_row % RESTART_AFTER == 0
             self._handler_failed = False
-            own.processed(plan, now)
+            own.processed(plan, now, rejected)
             for tp in ranges.keys() & self._measures.keys():
                 self._measures[tp].well(now)
-            self._turns.passed({tp: end for tp, (_, end) in plan.ranges.items()})
             if ranges:
-                self._turns.processed(ranges)
+                self._poison.passed(ranges, now, rejected)
                 counters.failures_in_a_row = 0
+            self._turns.moved({tp: end for tp, (_, end) in plan.ranges.items()}, now)
             self._say_who_is_suspect()
             counters.batches += 1
             counters.records += sum(end - begin for begin, end in ranges.values())
@@ -505,29 +530,55 @@ class Agent:
             counters.batches_took.took(0.0 if began is None else now - began)
             return False
 
-    def _judge(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    def _stop(self, own: Ownership) -> None:
+        for topic in self._poison.stopped:
+            own.stop(topic, True)
+
+    def _stop_before(
+        self, rejected: Rejected, ranges: Mapping[TopicPartition, OffsetRange], now: float, why: Failure
+    ) -> None:
+        """Read partitions up to the first record that may not be rejected, and park those that stand before it."""
+        for tp, records in rejected.items():
+            begin, first = ranges[tp][0], min(records)
+            if first > begin:
+                self._turns.only(tp, begin, first - begin, now, why)
+                continue
+            error = f"the handler rejects it: {records[first]}; {why.text}"
+            self._turns.forget([tp])
+            self._parking.park(tp, Parked(first, error, 0, time.time(), stopped=True))
+            self.problem(
+                _parked(tp),
+                f"topic {tp[0]!r}, partition {tp[1]}: the record at offset {first} waits for a person: {error}. Have "
+                f"it retried, skipped or dead-lettered with 'muster retry-record', 'skip-record' or "
+                "'dead-letter-record': then the others are rejected again, too",
+            )
+
+    def _fails_alone(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
+        """Tell whether it is a single record, known to fail."""
+        known = self._turns.suspects
+        return len(ranges) == 1 and all(
+            end - begin == 1 and tp in known and known[tp].failures > 0 for tp, (begin, end) in ranges.items()
+        )
+
+    def _judge(self, ranges: Mapping[TopicPartition, OffsetRange], now: float) -> None:
         """Do what `on_poison` says if these are one record, and it is poison."""
-        if len(ranges) > 1:
+        ((tp, _), *_others) = ranges.items()
+        if self.on_poison is OnPoison.PARK or not self._fails_alone(ranges):
             return
-        ((tp, (offset, end)),) = ranges.items()
-        if end - offset > 1 or not self._turns.is_poison(tp, self.max_attempts):
+        if not self._poison.gets_letter(tp, now):
             return
         self._park(tp)
         self._counters.poison += 1
-        if self.on_poison is OnPoison.DEAD_LETTER:
-            self._pass_over(tp, Answer.DEAD_LETTER, "on_poison")
-        elif self.on_poison is OnPoison.STOP:
+        if self.on_poison is OnPoison.STOP:
             self.on_stop(self._problems[_parked(tp)])
+            return
+        self._poison.letter(tp, now)
+        self._pass_over(tp, Answer.DEAD_LETTER, "on_poison")
 
     def _park(self, tp: TopicPartition) -> None:
         record = self._turns.suspects[tp]
-        self._parking.park(tp, Parked(record.offset, record.error, record.failures, time.time()))
-        self.problem(
-            _parked(tp),
-            f"topic {tp[0]!r}, partition {tp[1]}: the record at offset {record.offset} failed {record.failures} "
-            f"times alone: {record.error}; the partition is parked. Have the record retried, skipped or "
-            "dead-lettered with 'muster retry-record', 'skip-record' or 'dead-letter-record'",
-        )
+        self._parking.park(tp, Parked(record.offset, record.failure.text, record.failures, time.time()))
+        self.problem(_parked(tp), _asks(tp, record))
 
     def _park_losses(self, losses: Mapping[TopicPartition, Jump], known: Collection[TopicPartition]) -> None:
         """Park what would go on behind records that are lost; read again what would not, as far as Kafka has said."""
@@ -606,6 +657,8 @@ class Agent:
     def committed(self, offsets: Mapping[TopicPartition, Due]) -> None:
         """Take note that Kafka acknowledged these offsets."""
         with self.change() as own:
+            for tp, due in offsets.items():
+                self._count_letters(own, tp, due)
             own.committed(offsets, self.clock())
             self._counters.commits += 1
             for tp, due in offsets.items():
@@ -614,6 +667,15 @@ class Agent:
                     continue
                 if due.offset == why.offset + 1 and why.loss is None:
                     self._passed_over(tp, why)
+
+    def _count_letters(self, own: Ownership, tp: TopicPartition, due: Due) -> None:
+        held = own.held.get(tp)
+        if held is None or held.claim_epoch != due.claim_epoch:
+            return
+        if written := sum(at < due.offset for at in held.rejected):
+            counted = self._counters.dead_lettered
+            counted[tp[0]] = counted.get(tp[0], 0) + written
+            log.warning("topic %r, partition %d: %d rejected record(s) dead-lettered", *tp, written)
 
     def _passed_over(self, tp: TopicPartition, why: Parked) -> None:
         letter = why.answer is Answer.DEAD_LETTER
@@ -628,7 +690,7 @@ class Agent:
         )
         counted = self._counters.dead_lettered if letter else self._counters.skipped
         counted[tp[0]] = counted.get(tp[0], 0) + 1
-        self._turns.passed_over(tp, why.offset + 1)
+        self._poison.passed_over(tp, why.offset + 1, self.clock())
         self._unpark(tp)
         self._say_who_is_suspect()
 
@@ -734,12 +796,14 @@ class Agent:
 
     @property
     def failing(self) -> dict[TopicPartition, FailingRecord]:
-        """The records that the handler fails with alone."""
+        """The records that the handler fails with alone, unless that can be no record's fault."""
         with self._changed:
+            now = self.clock()
+            asked = self._poison.waiting(now).keys() - self._ownership.not_read(now).keys()
             found = {
-                tp: FailingRecord(record.offset, record.error, record.failures)
+                tp: FailingRecord(record.offset, record.failure.text, record.failures, tp in asked)
                 for tp, record in self._turns.suspects.items()
-                if record.failures
+                if record.tries
             }
             return found | {
                 tp: FailingRecord(why.offset, why.error, why.attempts, True, why.answer or "", why.lost)
@@ -759,22 +823,39 @@ class Agent:
             found = self.failing.get(tp)
             if found is None or found.offset != offset or found.answer == answer:
                 return False
+            if answer is Answer.WAIT:
+                self._poison.wait(tp[0], Failure(found.error).kind, self.clock())
+                return True
             if found.lost:
                 return self._answer_loss(tp, answer, by)
-            if answer is Answer.RETRY:
-                if found.answer:
-                    return False
-                self._turns.again(tp)
-                self._unpark(tp)
-                self._say_who_is_suspect()
-                return True
-            if self._batch_began is not None and not found.parked:
-                return False  # it may be with the handler
-            if not found.parked:
-                self._park(tp)
-            self._pass_over(tp, answer, by)
+            done = self._try_again(tp, found) if answer is Answer.RETRY else self._leave_out(tp, answer, by)
+            if done:
+                self._go_on(tp[0])
             self._say_who_is_suspect()
-            return self._parking.all[tp].answer is answer
+            return done
+
+    def _go_on(self, topic: str) -> None:
+        """Have what had stopped of a topic go on, because a person has answered."""
+        self._poison.answered(topic)
+        self._ownership.stop(topic, False)
+        for tp, why in self._parking.all.items():
+            if tp[0] == topic and why.stopped and why.answer is None:
+                self._unpark(tp)
+
+    def _try_again(self, tp: TopicPartition, record: FailingRecord) -> bool:
+        if record.answer:
+            return False
+        self._turns.again(tp, self.clock())
+        self._unpark(tp)
+        return True
+
+    def _leave_out(self, tp: TopicPartition, answer: Answer, by: str) -> bool:
+        if tp not in self._parking.all:
+            if self._batch_began is not None:
+                return False  # it may be with the handler
+            self._park(tp)
+        self._pass_over(tp, answer, by)
+        return self._parking.all[tp].answer is answer
 
     def _answer_loss(self, tp: TopicPartition, answer: Answer, by: str) -> bool:
         if answer is Answer.DEAD_LETTER or self._parking.all[tp].answer is not None:
@@ -885,8 +966,17 @@ def _fenced(tp: TopicPartition) -> str:
     return f"fenced {tp[0]} [{tp[1]}]"
 
 
+def _asks(tp: TopicPartition, record: Suspect) -> str:
+    return (
+        f"topic {tp[0]!r}, partition {tp[1]}: the record at offset {record.offset} failed {record.failures} times "
+        f"alone: {record.failure.text}. Have it retried, skipped or dead-lettered with 'muster retry-record', "
+        "'skip-record' or 'dead-letter-record'"
+    )
+
+
 def _failures(suspect: Suspect) -> str:
-    return f" (its next record failed {suspect.failures} times alone)" if suspect.failures else ""
+    alone = f" (its next record, at offset {suspect.offset}, failed {suspect.failures} times alone)"
+    return alone if suspect.tries else ""
 
 
 def _list(partitions: Mapping[TopicPartition, str]) -> str:

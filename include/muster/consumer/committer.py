@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 from muster.consumer.agent import Agent
 from muster.consumer.commits import Commits, GuardedCommits
-from muster.core.model import FailingRecord, TopicPartition
+from muster.core.model import TopicPartition
 from muster.core.ownership import Due, Ownership, Place
 from muster.core.parking import Answer
 from muster.core.positions import Committed, by_others, format_stamp, of_another_cluster
 from muster.edges.dead_letters import DeadLetterTopic, Record, RecordReader, ToWrite, letter
 from muster.edges.kafka import GroupOffsets, Identities, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import name_partitions
-from muster.edges.kafka_fencing import NO_LETTERS, CommitOutcome, FencedCommits
+from muster.edges.kafka_fencing import NO_LETTERS, CommitOutcome, FencedCommits, Letters
 from muster.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:
@@ -230,10 +230,13 @@ class PlaceWorker:
         self._raise_for("committing offsets", outcome.failed)
 
     def _commit(
-        self, due: Mapping[TopicPartition, Due], letters: Mapping[TopicPartition, ToWrite] = NO_LETTERS
+        self, due: Mapping[TopicPartition, Due], letters: Mapping[TopicPartition, Letters] = NO_LETTERS
     ) -> CommitOutcome:
         offsets = {key: one.offset for key, one in due.items()}
-        stamps = {key: format_stamp(self._cluster, one.topic_id, one.sought) for key, one in due.items()}
+        stamps = {
+            key: format_stamp(self._cluster, one.topic_id, one.sought, one.stopped)
+            for key, one in due.items()
+        }
         with self._committing:
             if isinstance(self._commits, FencedCommits):
                 return self._commits.commit(
@@ -265,8 +268,8 @@ class PlaceWorker:
         return bool(self._agent.letters(self._place, timeout=1.0))
 
     def dead_letter(self) -> None:
-        """Write the dead letters that are due, each with the offset after its record. Raises `KafkaError` if some
-        have to be tried again."""
+        """Write the dead letters that are due, each with an offset after its record. Raises `KafkaError` if some have
+        to be tried again."""
         due = self._agent.letters(self._place)
         if not due:
             return
@@ -275,41 +278,41 @@ class PlaceWorker:
                 "dead letters need 'fencing: true' and a topic: set them for the cluster, or skip the records"
             )
         self._letters.topic.ensure()
-        letters: dict[TopicPartition, ToWrite] = {}
-        failures: dict[TopicPartition, str] = {}
-        for tp, record in self._agent.failing.items():
-            if tp not in due or record.offset + 1 != due[tp].offset:
-                continue
-            try:
-                found = self._letters.records.read(tp, record.offset)
-            except KafkaError as error:
-                failures[tp] = str(error)
-                continue
-            if found is None:
-                self._agent.answer(tp, record.offset, Answer.SKIP, "Kafka, which has no such record any more")
-            else:
-                letters[tp] = self._letter(found, record)
-        ready = {tp: due[tp] for tp in letters}
+        about = {tp: self._about(tp, one) for tp, one in due.items()}
+        found = self._letters.records.read_all(about)
+        letters: dict[TopicPartition, dict[int, ToWrite]] = {}
+        ready: dict[TopicPartition, Due] = {}
+        for tp, records in found.records.items():
+            if records and None in records.values() and not due[tp].letters:
+                self._agent.answer(tp, min(records), Answer.SKIP, "Kafka, which has no such record any more")
+            elif records:
+                unread = about[tp].keys() - records.keys()
+                ready[tp] = replace(due[tp], offset=min(unread)) if unread else due[tp]
+                letters[tp] = {
+                    at: self._letter(record, about[tp][at]) for at, record in records.items() if record
+                }
         outcome = self._commit(ready, letters)
         self._take(ready, outcome)
         if outcome.failed:
             self._commit_failed = True
             self._letters.topic.doubt()
-        self._raise_for("writing dead letters", failures | outcome.failed)
+        self._raise_for("writing dead letters", found.failed | outcome.failed)
 
-    def _letter(self, found: Record, record: FailingRecord) -> ToWrite:
+    def _about(self, tp: TopicPartition, due: Due) -> dict[int, dict[str, object]]:
+        """Return what the letters say that are to be written with an offset, by the offsets of their records."""
+        if due.letters:
+            by = "the handler, which rejected it"
+            return {at: {"error": error, "attempts": 1, "by": by} for at, error in due.letters}
+        record = self._agent.failing.get(tp)
+        if record is None or record.offset + 1 != due.offset:
+            return {}
+        by = self._agent.answered_by(tp)
+        return {record.offset: {"error": record.error, "attempts": record.attempts, "by": by}}
+
+    def _letter(self, found: Record, about: Mapping[str, object]) -> ToWrite:
         assert self._letters is not None  # noqa: S101  asked before
-        return letter(
-            found,
-            self._letters.topic.name,
-            {
-                "error": record.error,
-                "attempts": record.attempts,
-                "cluster": self._cluster,
-                "consumer": self._agent.owner,
-                "by": self._agent.answered_by((found.topic, found.partition)),
-            },
-        )
+        said = {**about, "cluster": self._cluster, "consumer": self._agent.owner}
+        return letter(found, self._letters.topic.name, said)
 
     def _look_at_commits(self, partitions: Collection[TopicPartition]) -> None:
         """Notice that another program has set what is committed of these. Raises `KafkaError`.

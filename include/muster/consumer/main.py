@@ -98,7 +98,6 @@ class Job:
             fencing=settings.fencing,
             announces=any(asks_to_know(handler) for handler in handlers.all),
             handler_of=handlers.number_of,
-            max_attempts=settings.max_attempts,
             on_poison=settings.on_poison,
             fail_on_data_loss=fail_on_data_loss(settings.source_options),
             max_batch_time=settings.max_batch_time,

@@ -65,7 +65,8 @@ class PoisonAnswers:
         failing = self._agent.failing
         for tp, answer in list(self._taken.items()):
             record = failing.get(tp)
-            if answer.answer is not Answer.RETRY and record is not None and record.offset == answer.offset:
+            at_once = answer.answer in {Answer.RETRY, Answer.WAIT}
+            if not at_once and record is not None and record.offset == answer.offset:
                 continue
             del self._taken[tp]
             self._done[tp] = answer.modified

@@ -24,6 +24,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.consumer.agent import Agent
@@ -31,7 +32,10 @@ from muster.consumer.connector import FORMAT, SCRATCH, SCRATCH_CLASS
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
 from muster.core.model import TopicPartition
-from muster.sinks.batch import Batch
+from muster.core.ownership import BatchPlan
+from muster.core.turns import Failure
+from muster.sinks.batch import Batch, Rejected, RejectedRecordsError, RejectionRefusedError
+from muster.sinks.sink_error import SinkError
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +53,12 @@ MOVED = (4, 1)
 """The version of Spark since which what manages the files of checkpoints, which has no public name, is in a package
 of its own."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+
+_NO_RECORDS_FAULT = re.compile(
+    r"^\s*at muster\.connector\.|Python worker exited unexpectedly|ExecutorLostFailure|java\.lang\.OutOfMemoryError",
+    re.MULTILINE,
+)
+"""What Spark says where its source could not be read, or where a process died."""
 
 
 class QuerySupervisor:
@@ -156,21 +166,46 @@ class QuerySupervisor:
                 self._warm_up(frame)
             self._agent.batch_done(plan, None)
             return
-        batch = Batch(plan.filled, plan.topic_ids)
+        batch = self._batch_of(plan)
         try:
-            self._handler(frame, replace(batch, attempt=1 + self._failures(batch)))
+            self._call(frame, batch)
         except (Exception, SystemExit) as error:
             log.exception("the handler failed with %s", plan.offsets)
             self._note_failure(batch)
-            if self._agent.batch_done(plan, cause(error)):
+            refused = batch.rejected if isinstance(error, RejectionRefusedError) else {}
+            if self._agent.batch_done(plan, failure_of(error), refused):
                 self._error = f"the handler failed time and again: {cause(error)}"
                 raise
         except BaseException:
-            self._agent.batch_done(plan, "interrupted")
+            self._agent.batch_done(plan, Failure("interrupted", of_record=False))
             raise
         else:
-            self._agent.batch_done(plan, None)
+            self._agent.batch_done(plan, None, batch.rejected)
             self._agent.problem(PROBLEM, None)
+
+    def _batch_of(self, plan: BatchPlan) -> Batch:
+        batch = Batch(plan.filled, plan.topic_ids)
+        return replace(
+            batch,
+            attempt=1 + self._failures(batch),
+            may_reject=lambda rejected: self._agent.may_reject(plan, rejected),
+        )
+
+    def _call(self, frame: DataFrame, batch: Batch) -> None:
+        """Call the handler, again without the records that its exceptions name, and without those named before."""
+        known = -1
+        while True:
+            try:
+                self._handler(frame if known < 0 else without(frame, batch.rejected), batch)
+                break
+            except RejectedRecordsError as error:
+                batch.reject(error.offsets, error)
+                named = sum(map(len, batch.rejected.values()))
+                if named == known:
+                    raise  # nothing new: it fails with something else
+                known, batch = named, replace(batch, attempt=batch.attempt + 1)
+        if why := batch.may_reject(batch.rejected) if batch.rejected else "":
+            raise RejectionRefusedError(why)  # the handler has caught it
 
     def _failures(self, batch: Batch) -> int:
         """Count how many times the handler has raised with records of a batch, or with some just before them."""
@@ -211,6 +246,27 @@ def use_scratch(spark: SparkSession) -> None:
 def scratch_uri(folder: Path) -> str:
     """Return the address in Spark of a local folder for what is not read after a crash."""
     return f"{SCRATCH}://{folder}"
+
+
+def without(frame: DataFrame, rejected: Rejected) -> DataFrame:
+    """Leave records out of a batch."""
+    for (topic, partition), offsets in rejected.items():
+        of_partition = (col("topic") == topic) & (col("partition") == partition)
+        frame = frame.where(~(of_partition & col("offset").isin(list(offsets))))
+    return frame
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Say what a handler failed with, and whether a record can be at fault: not for a `SinkError`, also as the cause
+    of another error or in a task of Spark's, nor where reading failed or a process died."""
+    text = cause(error)
+    chain = [error]
+    while (reason := chain[-1].__cause__) is not None and reason not in chain:
+        chain.append(reason)
+    of_sink = any(isinstance(each, SinkError | RejectionRefusedError) for each in chain) or Failure(
+        text
+    ).kind.endswith("SinkError")
+    return Failure(text, of_record=not of_sink and not _NO_RECORDS_FAULT.search(str(error)))
 
 
 def cause(error: BaseException) -> str:

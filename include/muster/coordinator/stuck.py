@@ -21,10 +21,9 @@ SHOWN = 30
 """Rows of a table that are shown; a person decides by the first few."""
 
 
-_UNPROVEN = (
-    "**Look at the handler's sink first.** While it does not work, good records fail like this one: they are tried "
-    "again and again, none is parked, and all goes on once the sink works. Skip or dead-letter the record only "
-    "if the sink works."
+_SINK_FIRST = (
+    "**Look at the handler's sink first.** While it does not work, good records fail like this: they are tried again "
+    "and again, and all goes on once the sink works. Skip or dead-letter only if the sink works."
 )
 
 
@@ -38,22 +37,23 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """Whether to isolate `consumer`, or what is to become of the `record` that it fails with, or that is lost, by one
-    of the `commands`; without both, what holds up `topic`. `body` (Markdown) says what is held up, and what would
+    """Whether to isolate `consumer`, or what is to become of the `records` of a topic that handlers fail with alike,
+    or of one that is lost, by one of the `commands`; without both, what holds up `topic`. `body` (Markdown) says what
+    is held up, and what would
     happen."""
 
     consumer: str
     subject: str
     body: str
-    record: Record | None = None
+    records: tuple[Record, ...] = ()
     commands: tuple[str, ...] = ()
     topic: str = ""
 
 
 def questions(coordinator: Coordinator) -> list[Question]:
     """Ask one question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`, or
-    by a batch that takes longer than its `max_batch_time`, one a record that its handler fails with, once the
-    partition is parked, or for longer than `stuck_after`, and one a topic that no live consumer holds up.
+    by a batch that takes longer than its `max_batch_time`; one a topic and kind of error about records, when their
+    owners say that a person is to decide; and one a topic that no live consumer holds up.
 
     Raises `ZooKeeperError` or `ConsulError` when one is out of reach.
     """
@@ -71,7 +71,7 @@ def questions(coordinator: Coordinator) -> list[Question]:
         else:
             by_topic.setdefault(each.topic, []).append(each)
     return [
-        *(_about_record(cluster, each, each.offset) for each in records if each.offset is not None),
+        *(_about_records(cluster, alike) for alike in _alike(records)),
         *(_about_topic(cluster, topic, found) for topic, found in sorted(by_topic.items())),
         *(
             _about_consumer(coordinator, consumer, found, membership, snapshots)
@@ -108,33 +108,58 @@ def _about_topic(cluster: ClusterSettings, topic: str, waiting: list[Waiting]) -
     return Question("", subject, "\n\n".join(body), topic=topic)
 
 
-def _about_record(cluster: ClusterSettings, waiting: Waiting, offset: int) -> Question:
-    record = Record(waiting.topic, waiting.partitions[0], offset)
-    where = f"{record.topic} [{record.partition}], offset {record.offset}"
-    subject = (
-        f"Is it the record or the sink? {where}" if waiting.unproven else f"What is to become of {where}?"
+def _alike(waiting: Iterable[Waiting]) -> list[list[Waiting]]:
+    """Group what waits for a person by topic and kind of error; what is lost stays alone."""
+    groups: dict[tuple[object, ...], list[Waiting]] = {}
+    for each in waiting:
+        alone = each.partitions if each.lost else ()
+        groups.setdefault((each.topic, each.error, alone), []).append(each)
+    return [sorted(alike, key=lambda each: each.partitions) for alike in groups.values()]
+
+
+def _about_records(cluster: ClusterSettings, alike: list[Waiting]) -> Question:
+    first = alike[0]
+    records = tuple(
+        Record(each.topic, each.partitions[0], each.offset) for each in alike if each.offset is not None
     )
-    if waiting.lost:
+    where = f"{first.topic} [{first.partitions[0]}], offset {first.offset}"
+    if first.lost:
+        subject = f"What is to become of {where}?"
         return Question(
-            waiting.consumer, subject, _about_loss(waiting, where), record, ("retry-record", "skip-record")
+            first.consumer, subject, _about_loss(first, where), records, ("retry-record", "skip-record")
         )
+    many = len(alike) > 1
+    subject = (
+        f"Is it the records or the sink? {first.topic}, {len(alike)} partitions fail with {first.error}"
+        if many
+        else f"Is it the record or the sink? {where}"
+    )
+    them = "the records" if many else "the record"
     letter = (
-        f"**Dead-letter the record** writes it to topic `{cluster.dead_letter_topic}` and reads on; "
-        "`muster deadletters` can write it back."
+        f"**Dead-letter the record** writes {them} to topic `{cluster.dead_letter_topic}` and reads on; "
+        "`muster deadletters` can write that back."
         if cluster.fencing
-        else "It cannot be dead-lettered, because the cluster has `fencing: false`."
+        else f"{them.capitalize()} cannot be dead-lettered, because the cluster has `fencing: false`."
     )
     body = (
-        f"Consumer **{waiting.consumer}** does not get past {where}: {_cell(waiting.why)}",
-        *([_UNPROVEN] if waiting.unproven else []),
-        "**Retry the record** tries it again, after the handler was mended for example, and parks the partition "
-        "again if it still fails.",
-        "**Skip the record** commits the offset after it; nothing keeps it but its topic in Kafka.",
+        _failing_table(alike),
+        _SINK_FIRST,
+        f"**Retry the record** tries {them} again at once, after the handler was mended for example.",
+        f"**Skip the record** commits the offset after {them}; only the topic in Kafka keeps a copy.",
         letter,
-        "The question closes by itself when the consumer does not fail with the record any more.",
+        "**Wait** changes nothing; you are asked again after an hour.",
+        "The question closes by itself when no consumer fails with these any more.",
     )
     commands = ("retry-record", "skip-record", "dead-letter-record")
-    return Question(waiting.consumer, subject, "\n\n".join(body), record, commands)
+    return Question(first.consumer, subject, "\n\n".join(body), records, commands)
+
+
+def _failing_table(alike: list[Waiting]) -> str:
+    rows = [
+        f"| {each.topic} [{each.partitions[0]}] | {each.offset} | {each.consumer} | {_cell(each.why)} |"
+        for each in alike
+    ]
+    return "\n".join(["| partition | offset | consumer | why |", "| --- | --- | --- | --- |", *_cut(rows)])
 
 
 def _about_loss(waiting: Waiting, where: str) -> str:

@@ -7,8 +7,8 @@ something: it goes in order through all that has to be so for a partition to be 
 Named without waiting for that are a batch beyond `max_batch_time`, a parked partition, a rebalance that takes longer
 than `stuck_after` though there is nothing to read, and, of a rebalance under way, the consumers that it waits for.
 
-A person is asked about what is named, unless a person has decided that it stands, or it is with a handler for no
-longer than `max_batch_time`.
+A person is asked about what is named, unless a person has decided that it stands, it is with a handler for no longer
+than `max_batch_time`, or it is a record that its owner does not ask about, yet or for an hour (`muster.core.poison`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from muster.core.partition_list import format_partitions
 from muster.core.patience import Replies
 from muster.core.progress import Look, Mark
 from muster.core.state_machine import topics_ahead
+from muster.core.turns import Failure
 from muster.core.wire import to_iso
 
 SHOWN_ERRORS = 2
 """So many of a consumer's own errors are shown."""
 LONGEST_ERROR = 300
 """Characters of each."""
-UNPROVEN = "nothing shows yet that the record is at fault, it may be the sink"
 COORDINATOR = "look at the coordinator's last run"
 
 
@@ -66,8 +66,8 @@ class Waiting:
     """Of the record of the one partition that holds it up; None if it is no record."""
     lost: int = 0
     """That record is the first of so many that Kafka has no more, and not one that a handler fails with."""
-    unproven: bool = False
-    """Nothing shows that the record is at fault: the handler's sink may be unavailable."""
+    error: str = ""
+    """The kind of error that the handler fails with; '' if the record is lost."""
     asked: bool = True
     """A person is to be asked about it: none has decided it, and it is not within a bound that was set."""
     since: float | None = None
@@ -202,7 +202,8 @@ def overdue(snapshot: TopicSnapshot, now: float, stuck_after: float) -> bool:
 def why_failing(record: FailingRecord) -> str:
     """Return why a partition does not get past `record`, in words."""
     why = record.error[:LONGEST_ERROR]
-    return why if record.lost else f"the record failed {record.attempts} times alone: {why}"
+    alone = not record.lost and record.attempts
+    return why if not alone else f"the record failed {record.attempts} times alone: {why}"
 
 
 # Which partitions
@@ -386,13 +387,11 @@ def _failing(topic: str, partition: int, consumer: str, record: FailingRecord) -
     if record.answer:
         why = f"a person decided to {record.answer} offset {record.offset}, which is not done yet"
         return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why, asked=False)
-    unproven = not record.parked and not record.lost
-    why = why_failing(record)
-    if record.parked:
-        why = f"the partition is parked, {why}"
-    elif unproven:
-        why = f"{why}; {UNPROVEN}"
-    return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why, record.offset, record.lost, unproven)
+    why = f"the partition is parked, {why_failing(record)}" if record.parked else why_failing(record)
+    kind, phase = "" if record.lost else Failure(record.error).kind, Phase.PROGRESS
+    return Waiting(
+        topic, consumer, phase, (partition,), why, record.offset, record.lost, kind, asked=record.parked
+    )
 
 
 def _batch(topic: str, partition: int, consumer: str, status: ConsumerStatus) -> Waiting | None:
@@ -525,7 +524,7 @@ def step(waiting: Iterable[Waiting], live: Collection[str]) -> str:
             "have the partition go on behind what is lost, or look again (muster skip-record and retry-record, or "
             "the page)"
         )
-    if any(each.unproven for each in waiting):
+    if any(each.error for each in waiting):
         steps.append("look first at whether the handler's sink works")
     if any(each.offset is not None and not each.lost for each in waiting):
         steps.append(

@@ -203,11 +203,12 @@ class PartitionLoad:
 
 @dataclass(frozen=True, slots=True)
 class FailingRecord:
-    """A record that a handler fails with alone: its offset, the last error, and how many times it was tried.
+    """A record that a handler fails with alone: its offset, the last error, and how many times it was tried; 0 times
+    if the handler rejects it, and may not.
 
     With `lost` it is the first of so many that Kafka has no more, and `error` says why.
 
-    `parked`: its partition is not read until a person answers. `answer` is what was decided about it and is not done
+    `parked`: a person is asked about it. `answer` is what was decided about it and is not done
     yet: `skip`, `dead_letter`, or '' for nothing.
     """
 

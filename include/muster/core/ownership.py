@@ -79,7 +79,8 @@ Invariants
 11. A record is *passed over* only when Kafka has acknowledged the offset after it, and its dead letter with that, if
    it gets one. Until then the partition stands before it. So neither the letter nor the decision is lost, and no
    letter is written twice.
-12. A partition is read on for no more than `LONGEST_UNCOMMITTED` without an answer to its commits. A process that was
+12. The offset after a record that the handler rejected is committed only together with its dead letter.
+13. A partition is read on for no more than `LONGEST_UNCOMMITTED` without an answer to its commits. A process that was
    cut off and replaced may hear of it only by such an answer, and is to read nothing more until then.
 """
 
@@ -100,6 +101,9 @@ Kafka forgets an offset that was not committed for `offsets.retention.minutes` (
 held and has nothing to read."""
 RENEWAL_SPREAD = 0.25
 """How much of the longest interval the intervals differ by: what is taken up together is not due together."""
+
+LETTERS = 1_000
+"""Dead letters that are written in one transaction."""
 
 LONGEST_UNCOMMITTED = 30.0
 """Seconds for which a partition is read on while Kafka has not acknowledged what was processed of it. Kafka elects a
@@ -147,6 +151,10 @@ class Due:
     topic_id: str = ""
     claim_epoch: int = 0
     sought: str = ""
+    letters: tuple[tuple[int, str], ...] = ()
+    """Rejected records before the offset whose dead letters are to be written with it, each with its error."""
+    stopped: bool = False
+    """Whether nothing of the topic is dead-lettered until a person answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,18 +278,24 @@ class _Partition:
     """Since when handled records are not committed, on the caller's clock; None if all are."""
     sought: str = ""
     noted: str = ""
+    stopped: bool = False
+    noted_stopped: bool = False
+    """Whether its topic is stopped (`muster.core.poison`), and whether that went with `committed`."""
     paused_after: int | None = None
     """How many offers had been made when its consumption was paused; None if it is not."""
     pass_over: PassOver | None = None
     passed: int | None = None
     """Where it goes on once the planner has answered the open offer, made before a record was passed over."""
+    rejected: dict[int, str] = field(default_factory=dict)
+    """Offsets of processed records that the handler rejected, with the error, as long as they have no letters."""
 
     @property
     def outstanding(self) -> bool:
         """Whether something was processed that is to be committed and is not acknowledged."""
         if self.refused or self.processed is None:
             return False
-        return (self.processed, self.sought) != (self.committed, self.noted)
+        noted = (self.committed, self.noted, self.noted_stopped)
+        return (self.processed, self.sought, self.stopped) != noted
 
     @property
     def may_be_read(self) -> bool:
@@ -312,11 +326,21 @@ class _Partition:
 
     def due(self, offset: int) -> Due:
         """Return `offset`, to be committed."""
-        return Due(offset, self.source.topic_id, self.claim_epoch, self.sought)
+        return Due(offset, self.source.topic_id, self.claim_epoch, self.sought, stopped=self.stopped)
+
+    def due_with_letters(self) -> Due | None:
+        """Return what was processed, to be committed with the letters of what was rejected; of very many only the
+        first ones, and the offset of the next."""
+        if not self.rejected or not self.outstanding or self.processed is None:
+            return None
+        letters = sorted(self.rejected.items())
+        offset = letters[LETTERS][0] if len(letters) > LETTERS else self.processed
+        return replace(self.due(offset), letters=tuple(letters[:LETTERS]))
 
     def acknowledged(self, offset: int, now: float) -> None:
         """Take note that `offset` is committed."""
         self.committed, self.committed_at = offset, now
+        self.rejected = {at: error for at, error in self.rejected.items() if at >= offset}
         over = self.pass_over
         if over is None or offset != over.offset + 1:
             return
@@ -566,13 +590,15 @@ class Ownership:
         jumps: Mapping[TopicPartition, Jump] | None = None,
         noted: Mapping[TopicPartition, str] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
+        stopped: Collection[TopicPartition] = (),
     ) -> None:
         """Take the batch that the planner planned from the offer numbered `asked`, which must be the newest.
 
         `jumps` are the partitions that do not continue where they were read up to; where that is because records are
-        lost, the offset after them is committed at once. `noted` are the ids of the last
-        seeks of those that begin, by what is committed. `sought` are the seeks that this plan carries out, each with
-        the offset that it goes on at: that is committed at once, with the id, whatever becomes of the batch.
+        lost, the offset after them is committed at once. `noted` are the ids of the last seeks of those that begin,
+        by what is committed, and `stopped` those of them whose topic was. `sought` are the seeks that this plan
+        carries out, each with the offset that it goes on at: that is committed at once, with the id, whatever becomes
+        of the batch.
 
         A plan equal to the one before is no batch, unless it is the query's first. Raises `PlanRefusedError` and
         changes nothing if the plan does not follow from the newest offer, or if the batch planned before has not
@@ -610,8 +636,10 @@ class Ownership:
             if partition.planned is None:
                 # It starts again from what the group had committed, so what was known before no longer counts.
                 partition.processed = partition.committed = partition.uncommitted_since = None
+                partition.rejected = {}
                 partition.start = ranges[tp][0]
                 partition.sought = partition.noted = (noted or {}).get(tp, "")
+                partition.stopped = partition.noted_stopped = tp in stopped
             partition.planned = ranges[tp][1]
             if tp in (sought or {}):
                 partition.passed = None
@@ -629,6 +657,7 @@ class Ownership:
             if partition := self.held.get(tp):
                 partition.sought = seek.id
                 partition.start = partition.processed = seek.offset
+                partition.rejected = {at: e for at, e in partition.rejected.items() if at < seek.offset}
 
     def _check(self, tp: TopicPartition, planned: OffsetRange, jump: Jump | None) -> None:
         """Raise `PlanRefusedError` if a partition's range does not follow from the newest offer and the last plan."""
@@ -660,8 +689,14 @@ class Ownership:
         self._first = False
         return self._plan
 
-    def processed(self, plan: BatchPlan, now: float) -> None:
-        """Take note that the handler finished a batch at `now`, in seconds, of the same clock as that of `committed`.
+    def processed(
+        self,
+        plan: BatchPlan,
+        now: float,
+        rejected: Mapping[TopicPartition, Mapping[int, str]] | None = None,
+    ) -> None:
+        """Take note that the handler finished a batch at `now`, in seconds, of the same clock as that of `committed`,
+        and `rejected` some of its records, by partition and offset, with the error: each gets a dead letter.
 
         Raises `PlanRefusedError` if it is not the last planned.
         """
@@ -675,6 +710,7 @@ class Ownership:
             if partition is None or partition.planned not in {None, end}:
                 continue  # not held any more, or a record was passed over meanwhile
             partition.processed = end
+            partition.rejected.update((rejected or {}).get(tp, {}))
             if partition.uncommitted_since is None and partition.outstanding:
                 partition.uncommitted_since = now
         self._settle()
@@ -688,6 +724,13 @@ class Ownership:
         for tp, (begin, end) in plan.ranges.items():
             if tp in self.held and self.held[tp].planned == end:
                 self.held[tp].planned = begin
+
+    def stop(self, topic: str, stopped: bool) -> None:
+        """Have it committed with the offsets of a topic whether that is stopped."""
+        for partition in self._of({topic}).values():
+            if partition.stopped != stopped:
+                partition.stopped = stopped
+                partition.processed = partition.start if partition.processed is None else partition.processed
 
     # -- from people, or the settings in their place -----------------------------------------------------
 
@@ -715,6 +758,8 @@ class Ownership:
 
         def offset(tp: TopicPartition, topic: Topic, partition: _Partition) -> Due | None:
             over, stays = partition.pass_over, not (partition.refused or partition.closing or topic.recreated)
+            if partition.rejected and partition.outstanding:
+                return None
             if over is not None and not over.letter and stays:
                 return partition.due(over.offset + 1)
             if partition.outstanding and partition.processed is not None:
@@ -728,10 +773,14 @@ class Ownership:
         return self._by_place(offset)
 
     def letters(self) -> dict[Place, dict[TopicPartition, Due]]:
-        """Return the offsets that are to be committed together with dead letters of the records before them, by where
-        they belong. Nothing else of these partitions is due meanwhile."""
+        """Return the offsets that are to be committed together with dead letters of records before them, by where
+        they belong: of those that a `Due` names, or without these of the record just before. Nothing else of these
+        partitions is due meanwhile."""
 
         def offset(_tp: TopicPartition, topic: Topic, partition: _Partition) -> Due | None:
+            if partition.rejected and partition.outstanding:
+                lost = topic.recreated and topic.is_at(partition.source.place)
+                return None if lost else partition.due_with_letters()
             over, stays = partition.pass_over, not (partition.refused or partition.closing or topic.recreated)
             ready = over is not None and over.letter and stays and not partition.outstanding
             return partition.due(over.offset + 1) if over is not None and ready else None
@@ -743,7 +792,7 @@ class Ownership:
         for tp, due in offsets.items():
             if partition := self._claimed_as(tp, due.claim_epoch):
                 partition.acknowledged(due.offset, now)
-                partition.noted = due.sought
+                partition.noted, partition.noted_stopped = due.sought, due.stopped
                 partition.uncommitted_since = now if partition.outstanding else None
         self._settle()
 

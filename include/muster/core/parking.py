@@ -1,9 +1,8 @@
-"""Partitions that are held and not read for now, each with the reason: the record that its handler fails with, or
-records that Kafka has no more, if `failOnDataLoss` is set.
+"""Partitions that are held and not read for now, each with the reason: an answer about a record is under way, or
+Kafka has records no more, if `failOnDataLoss` is set.
 
 A partition is parked in the process that owns it. Another owner, or the same one after a restart, tries the record
-again, or finds the gap again, and parks the partition again. What a person, or the setting `on_poison`, decided is
-the `answer`.
+again, or finds the gap again. What a person, or the setting `on_poison`, decided is the `answer`.
 
 Pure; times are in seconds since the epoch.
 """
@@ -27,9 +26,10 @@ class OnPoison(StrEnum):
 
 
 class Answer(StrEnum):
-    """What is to become of the record of a parked partition."""
+    """What is to become of a record that a handler fails with; `WAIT`: a person is not asked for an hour."""
 
     RETRY = "retry"
+    WAIT = "wait"
     SKIP = "skip"
     DEAD_LETTER = "dead_letter"
 
@@ -49,6 +49,8 @@ class Parked:
     answer: Answer | None = None
     by: str = ""
     loss: Jump | None = None
+    stopped: bool = False
+    """The handler rejects the record, and may reject no more of its topic until a person answers."""
 
     @property
     def lost(self) -> int:

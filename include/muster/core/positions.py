@@ -2,7 +2,8 @@
 
 A topic is its id, not its name. Each offset that is committed carries *metadata* that says of which topic it is, and
 which cluster has committed it: `muster:[CLUSTER]:[TOPIC ID]`, and after one more colon the id of the last seek that
-was carried out, if there was one. So an offset of a topic that was deleted is not taken
+was carried out, if there was one; after another one `stopped`, while nothing of the topic is dead-lettered until a
+person answers (`muster.core.poison`). So an offset of a topic that was deleted is not taken
 for one of the topic that has its name now, and two clusters with one group are distinguished. Other metadata (none,
 or another tool's) says neither, and its offset is believed.
 
@@ -50,6 +51,7 @@ class Stamp:
     cluster: str
     topic_id: str = ""
     sought: str = ""
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +81,19 @@ class Start:
     jump: Jump | None = None
 
 
-def format_stamp(cluster: str, topic_id: str, sought: str = "") -> str:
+def format_stamp(cluster: str, topic_id: str, sought: str = "", stopped: bool = False) -> str:
     """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown), after the seek
-    with the id `sought` ('': none)."""
-    return f"{MARK}:{cluster}:{topic_id}" + (f":{sought}" if sought else "")
+    with the id `sought` ('': none), and whether the topic is `stopped`."""
+    return f"{MARK}:{cluster}:{topic_id}" + (f":{sought}" if sought or stopped else "") + ":stopped" * stopped
 
 
 def parse_stamp(metadata: str) -> Stamp | None:
     """Parse what metadata says, None if it is not ours."""
     mark, _, rest = metadata.partition(":")
     cluster, colon, rest = rest.partition(":")
-    topic_id, _, sought = rest.partition(":")
-    return Stamp(cluster, topic_id, sought.partition(":")[0]) if mark == MARK and cluster and colon else None
+    topic_id, sought, stopped, *_ = (*rest.split(":"), "", "")
+    known = mark == MARK and cluster and colon
+    return Stamp(cluster, topic_id, sought, stopped == "stopped") if known else None
 
 
 def last_sought(committed: Committed | None, topic_id: str) -> str:
@@ -99,6 +102,14 @@ def last_sought(committed: Committed | None, topic_id: str) -> str:
         return ""
     stamp = parse_stamp(committed.metadata)
     return stamp.sought if stamp is not None else ""
+
+
+def was_stopped(committed: Committed | None, topic_id: str) -> bool:
+    """Tell whether the topic was stopped when its partition was committed."""
+    if committed is None or of_another_topic(committed.metadata, topic_id):
+        return False
+    stamp = parse_stamp(committed.metadata)
+    return stamp is not None and stamp.stopped
 
 
 def of_another_topic(metadata: str, topic_id: str) -> bool:

@@ -1,256 +1,257 @@
-"""Whose turn it is: of which partitions the next batch holds records, and how many at most.
+"""Whose turn it is: of which partitions the next batch holds records, and how many at most. So a bad record is found.
 
-As a rule of all. Topics with different handlers take turns, because a batch has one handler. And what a handler has
-failed with is *suspect*: one record that it cannot take must not keep other partitions from being read. So the
-partitions of a batch that failed are tried again in two halves, each half that fails in halves again, until the one
-that fails is alone. Of that one a single record is tried, then twice as many each time that it works, half as many
-each time that it does not, until it is known which record it is. A record that fails alone is tried again after a
-pause that doubles each time. What does not fail goes on with the others.
+As a rule all partitions of a handler have a turn together, and handlers take turns. The partitions of a batch that
+failed are *suspect* until they get beyond it. The batch is tried again as it was, once; up to four times if that
+helped within the hour. Then it is tried in two halves of its partitions, and so on, until the partition that fails is
+alone. Of that one a single record is tried, then twice as many each time; of a range that fails the earlier half, and
+when that has passed, half of the rest. None of this pauses. Partitions that are not suspect go first after a failure.
 
-Where everything fails, no record is at fault: the sink is down, say. As long as no batch of a handler comes through,
-the pause before any of its suspects is tried doubles with each failure.
-
-Poison
-------
-
-Of a record that has failed alone, `Suspect` remembers what the handler had done by then. So it is known what came
-*since*: which batches came through, and which failed. A record is *poison* when it has failed alone `max_attempts`
-times and there is proof that the sink works, which is one of these:
-
-- *of its topic*: since it first failed alone, records of another partition of its topic came through, and no other
-  partition has a record that fails alone with the same kind of exception.
-- *of its own partition*: after the batch with the record had failed, records before it came through by themselves,
-  and the record fails alone as the batch did, with the same kind of exception; and since it first failed alone, its
-  handler came through with something, or had nothing else to try. One such proof is good for one record.
-
-So nothing is poison while nothing comes through, or while one failure hits records of several partitions, unless each
-of those partitions has proof of its own. In a topic with a single partition only records before it can prove that the
-record is poison. A record that no proof is found for is tried again as before, and a person hears of it.
+A record that fails alone is tried again after 1, 2, 4, and at most 60 s. While nothing of a handler passes, whatever
+is tried again as it was waits for 0.1, 0.2, and at most 10 s.
 
 Pure; times are in seconds, of the caller's clock.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from muster.core.model import OffsetRange, TopicPartition
 
+HOUR = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds until a record that fails alone is tried again, at first and at most."""
-BRIEFEST_PAUSE = 0.1
-"""Seconds until anything is tried again after a handler's first failure."""
+BRIEFEST_WAIT, LONGEST_WAIT = 0.1, 10.0
+"""Seconds until anything is tried again as it was while nothing passes, at first and at most."""
+ONCE, IF_IT_HELPED = 1, 4
+"""How many times a batch that failed is tried again as it was."""
 
 
-@dataclass(frozen=True)
-class Done:
-    """How many batches came through with records of one topic, and of one handler, and how many of the latter
-    failed."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of a handler, such as `ValueError: no date`. `of_record` is false where no record can be at fault: the
+    sink says that it is its own, or the records could not be read."""
 
-    of_topic: int
-    of_handler: int
-    failed: int
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """Partitions that failed together, each with the end of the batch that failed first: once a partition has got
-    there it is suspect no longer.
-
-    `most` is how many records are tried at once, None without a limit. `failures` counts how many times a record has
-    failed alone, `offset` which one that is, and `error` how it failed the last time, in a text such as
-    `ValueError: ...`; it is not tried again before `retry_at`. `first` is what had been done when it first failed
-    alone. `proven`: records of the partition came through since it is suspect, which it is for an exception of the
-    kind `began`.
-    """
-
-    until: Mapping[TopicPartition, int]
-    most: int | None = None
-    failures: int = 0
-    retry_at: float = 0.0
-    offset: int = -1
-    error: str = ""
-    first: Done | None = None
-    proven: bool = False
-    began: str = ""
+    text: str = ""
+    of_record: bool = True
 
     @property
     def kind(self) -> str:
-        """The kind of exception that the record failed with."""
-        return _kind(self.error)
+        """The class of the exception, or Spark's condition: `ValueError`, `DIVIDE_BY_ZERO`."""
+        name, _, message = self.text.partition(":")
+        condition = message.strip().partition("]")[0]
+        return condition[1:].split(" ")[0] if condition.startswith("[") and "]" in message else name
 
 
-@dataclass
-class _Streak:
-    """How many times a handler has failed since a batch came through, and until when its suspects wait for that."""
+@dataclass(slots=True)
+class Try:
+    """A record failed alone, at `at`, with an error of `kind`; `others` is how many batches without it passed since,
+    less those that failed."""
 
+    at: float
+    kind: str
+    others: int = 0
+
+
+@dataclass(slots=True)
+class Suspect:
+    """Partitions that failed together, last with `failure`.
+
+    `whole` is how many times they are tried again as they were; `size` how many records are tried at once, 0 for all
+    that failed together; `known` ends the shortest range that fails. `run` counts the records that passed since the
+    last one was answered. `failures` counts how many times the record at `offset` failed alone, `tries` has those
+    that can be its own fault; it is not tried before `retry_at`. `again`: it just failed as it is tried next.
+    """
+
+    failure: Failure
+    whole: int = 0
+    size: int = 0
+    known: int = 0
+    run: int = 0
+    again: bool = False
+    offset: int = -1
     failures: int = 0
+    tries: list[Try] = field(default_factory=list)
     retry_at: float = 0.0
+
+    def renewed(self, size: int) -> Suspect:
+        """Return a suspect of which only the error is known."""
+        return Suspect(self.failure, size=size)
+
+
+@dataclass(slots=True)
+class Sink:
+    """How a handler fared of late: how many times it failed since a batch passed, until when it is left alone for
+    that, when a batch passed last, and when trying one again as it was has helped."""
+
+    streak: int = 0
+    wait: float = 0.0
+    passed_at: float = -math.inf
+    helped_at: float = -math.inf
 
 
 class Turns:
     """Gives turns. `handler_of` numbers a topic's handler."""
 
     def __init__(self, handler_of: Callable[[str], int] = lambda _topic: 0) -> None:
-        self._handler_of = handler_of
-        self._suspects: list[Suspect] = []
-        self._streaks: defaultdict[int, _Streak] = defaultdict(_Streak)
-        self._came_through: Counter[str | int] = Counter()
-        """Batches that came through, by topic and by handler."""
-        self._raised: Counter[int] = Counter()
-        """Batches that failed, by handler."""
-        self._number = 0
-        self._failed = False
-        """Whether the last turn failed: then those that are not suspect go first."""
+        self.handler_of = handler_of
+        self._groups: dict[frozenset[TopicPartition], Suspect] = {}
+        self._at: dict[TopicPartition, int] = {}
+        """Where a suspect partition stands."""
+        self._until: dict[TopicPartition, int] = {}
+        """The end of the batch that failed first: there a partition is suspect no longer."""
+        self.since: dict[TopicPartition, float] = {}
+        """Since when a suspect partition stands where it does."""
+        self._sinks: defaultdict[int, Sink] = defaultdict(Sink)
         self._last: dict[object, int] = {}
-        """The numbers of the last turns."""
+        self._healthy_first = False
 
     @property
     def suspects(self) -> dict[TopicPartition, Suspect]:
         """What is suspect, by partition."""
-        return {tp: suspect for suspect in self._suspects for tp in suspect.until}
+        return {tp: suspect for group, suspect in self._groups.items() for tp in group}
+
+    def sink(self, partitions: Iterable[TopicPartition]) -> Sink:
+        """Return how the handler of these partitions, which have one, has fared."""
+        return self._sinks[self.handler_of(min(partitions)[0])]
 
     def next(self, ready: Collection[TopicPartition], now: float) -> dict[TopicPartition, int | None]:
         """Choose of the partitions `ready`, which have something to read, those whose turn it is, with how many
         records each may give at most (None: without a limit)."""
-        candidates: dict[object, dict[TopicPartition, int | None]] = {}
-        for tp in sorted(set(ready) - self.suspects.keys()):
-            candidates.setdefault(self._handler_of(tp[0]), {})[tp] = None
-        first, self._failed = self._failed and bool(candidates), False
-        for suspect in () if first else self._suspects:
-            held = {tp: suspect.most for tp in suspect.until if tp in ready}
-            if held and max(suspect.retry_at, self._streak(suspect.until).retry_at) <= now:
-                candidates[frozenset(suspect.until)] = held
-        known = {*candidates, *(frozenset(suspect.until) for suspect in self._suspects)}
+        turns: dict[object, dict[TopicPartition, int | None]] = {}
+        for tp in sorted(tp for tp in ready if tp not in self._until):
+            turns.setdefault(self.handler_of(tp[0]), {})[tp] = None
+        only_healthy, self._healthy_first = self._healthy_first and bool(turns), False
+        for group, suspect in () if only_healthy else self._groups.items():
+            held = {tp: suspect.size or self._until[tp] - self._at[tp] for tp in group if tp in ready}
+            wait = self.sink(group).wait if suspect.again else 0.0
+            if held and max(suspect.retry_at, wait) <= now:
+                turns[group] = dict(held)
+        known = {*turns, *self._groups}
         self._last = {key: number for key, number in self._last.items() if key in known}
-        if not candidates:
+        if not turns:
             return {}
-        chosen = min(candidates, key=lambda key: self._last.get(key, -1))
-        self._number += 1
-        self._last[chosen] = self._number
-        return candidates[chosen]
+        chosen = min(turns, key=lambda key: self._last.get(key, 0))
+        self._last[chosen] = 1 + max(self._last.values(), default=0)
+        return turns[chosen]
 
-    def failed(self, ranges: Mapping[TopicPartition, OffsetRange], now: float, error: str = "") -> None:
-        """Take note that the handler raised, given the records of `ranges`, none of which is empty; `error` is what,
-        such as `ValueError: ...`."""
-        self._failed = True
-        self._raised[self._handler_of(min(ranges)[0])] += 1
-        streak = self._streak(ranges)
-        streak.retry_at = now + _pause(BRIEFEST_PAUSE, streak.failures)
-        streak.failures += 1
-        known = self.suspects
-        until = {tp: known[tp].until[tp] if tp in known else end for tp, (_, end) in ranges.items()}
-        self._drop(ranges)
-        if len(ranges) > 1:
-            first = sorted(ranges)[: len(ranges) // 2]
-            for half in (first, sorted(ranges.keys() - set(first))):
-                self._suspects.append(Suspect({tp: until[tp] for tp in half}, began=_kind(error)))
+    def failed(self, ranges: Mapping[TopicPartition, OffsetRange], now: float, failure: Failure) -> None:
+        """Take note that the handler raised, given the records of `ranges`, none of which is empty."""
+        self._healthy_first, group, sink = True, frozenset(ranges), self.sink(ranges)
+        self._count(ranges, -1)
+        again = IF_IT_HELPED if now - sink.helped_at < HOUR else ONCE
+        new = Suspect(failure, whole=0 if group & self._until.keys() else again)
+        suspect = self._groups.get(group, new)
+        self._take_out(group)
+        for tp, (begin, end) in ranges.items():
+            self._until.setdefault(tp, end)
+            self._at[tp] = begin
+            self.since.setdefault(tp, now)
+        suspect.failure = failure
+        if suspect.whole == 0 and len(group) > 1:
+            self._halve(group, failure)
             return
-        ((tp, (begin, end)),) = ranges.items()
-        before = known.get(tp, Suspect(until))
-        began = before.began or _kind(error)
-        if end - begin > 1:
-            most = 1 if before.most is None else (end - begin) // 2
-            self._suspects.append(Suspect(until, most, proven=before.proven, began=began))
+        self._groups[group] = suspect
+        ((begin, end), *_) = ranges.values()
+        suspect.again = suspect.whole > 0 or end - begin == 1
+        if suspect.whole > 0:
+            suspect.whole -= 1
         else:
-            self._suspects.append(
-                Suspect(
-                    until,
-                    most=1,
-                    failures=before.failures + 1,
-                    retry_at=now + _pause(FIRST_PAUSE, before.failures),
-                    offset=begin,
-                    error=error,
-                    first=before.first or self._done(tp[0]),
-                    proven=before.proven,
-                    began=began,
-                )
-            )
+            suspect.known, suspect.size = end, max(1, (end - begin) // 2) if suspect.size else 1
+            if end - begin == 1:
+                self._failed_alone(suspect, begin, now, failure)
+        if suspect.again:
+            sink.wait = now + _pause(BRIEFEST_WAIT, sink.streak, LONGEST_WAIT)
+            sink.streak += 1
 
-    def fails_alone(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
-        """Tell whether it is a single record, known to fail."""
-        known = self.suspects
-        return len(ranges) == 1 and all(
-            end - begin == 1 and tp in known and known[tp].failures > 0 for tp, (begin, end) in ranges.items()
-        )
+    def _failed_alone(self, suspect: Suspect, offset: int, now: float, failure: Failure) -> None:
+        suspect.offset = offset
+        suspect.retry_at = now + _pause(FIRST_PAUSE, suspect.failures, LONGEST_PAUSE)
+        suspect.failures += 1
+        if failure.of_record:
+            suspect.tries.append(Try(now, failure.kind))
 
-    def is_poison(self, tp: TopicPartition, max_attempts: int) -> bool:
-        """Tell whether the next record of a partition is poison, by the rule of this module."""
-        suspect = self.suspects.get(tp)
-        if suspect is None or suspect.first is None or suspect.failures < max_attempts:
-            return False
-        first, now = suspect.first, self._done(tp[0])
-        alone = not any(
-            one.failures and one.kind == suspect.kind and tp not in one.until for one in self._suspects
-        )
-        came_through = now.of_handler > first.of_handler
-        nothing_else = now.failed - first.failed == suspect.failures - 1
-        of_topic = now.of_topic > first.of_topic and alone
-        of_partition = suspect.proven and suspect.kind == suspect.began and (came_through or nothing_else)
-        return of_topic or of_partition
+    def _halve(self, group: frozenset[TopicPartition], failure: Failure) -> None:
+        order = sorted(group)
+        for half in (order[: len(order) // 2], order[len(order) // 2 :]):
+            self._groups[frozenset(half)] = Suspect(failure)
 
-    def again(self, tp: TopicPartition) -> None:
-        """Try the next record of a partition as if it had not failed alone yet."""
-        self._replace(tp, lambda one: Suspect(one.until, 1, proven=one.proven, began=one.began))
+    def _count(self, ranges: Mapping[TopicPartition, OffsetRange], outcome: int) -> None:
+        """Count a batch for the records that fail alone beside it, with the same handler."""
+        handler = self.handler_of(min(ranges)[0])
+        for group, suspect in self._groups.items():
+            if suspect.tries and group.isdisjoint(ranges) and self.handler_of(min(group)[0]) == handler:
+                suspect.tries[-1].others += outcome
 
-    def passed_over(self, tp: TopicPartition, end: int) -> None:
-        """Take note that a partition goes on at `end`, beyond its poison record, with the next one alone. What was
-        proven is used up."""
-        self.passed({tp: end})
-        self._replace(tp, lambda one: Suspect(one.until, 1))
-
-    def passed(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Take note that partitions were read up to `ends`, or go on there without having been read."""
-        known = self.suspects
-        self._drop({tp for tp, end in ends.items() if tp in known and end >= known[tp].until[tp]})
-
-    def processed(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    def passed(self, ranges: Mapping[TopicPartition, OffsetRange], now: float) -> None:
         """Take note that the handler returned from a batch of `ranges`, none of which is empty."""
-        handler = self._handler_of(min(ranges)[0])
-        self._streaks.pop(handler, None)
-        self._came_through.update({handler, *(topic for topic, _ in ranges)})
-        self.passed({tp: end for tp, (_, end) in ranges.items()})
-        self._suspects = [
-            one
-            if one.until.keys().isdisjoint(ranges)
-            else Suspect(
-                one.until,
-                None if one.most is None else 2 * one.most,
-                proven=len(one.until) == 1,
-                began=one.began,
-            )
-            for one in self._suspects
-        ]
+        sink, whole = self.sink(ranges), self._groups.get(frozenset(ranges))
+        sink.streak, sink.wait, sink.passed_at = 0, 0.0, now
+        if whole is not None and whole.again and not whole.failures:
+            sink.helped_at = now
+        self._count(ranges, 1)
+        for tp, (begin, end) in ranges.items():
+            if (suspect := self._groups.get(frozenset([tp]))) is not None:
+                self._passed_part(suspect, begin, end)
+        self.moved({tp: end for tp, (_, end) in ranges.items()}, now)
+
+    @staticmethod
+    def _passed_part(suspect: Suspect, begin: int, end: int) -> None:
+        rest = (suspect.known - end) // 2 if suspect.known > end else 2 * (end - begin)
+        suspect.size = max(1, min(2 * (end - begin), rest))
+        suspect.run += end - begin
+        suspect.again, suspect.failures, suspect.tries, suspect.retry_at = False, 0, [], 0.0
+
+    def moved(self, ends: Mapping[TopicPartition, int], now: float) -> None:
+        """Take note that partitions go on at `ends`, whether they were read up to there or not."""
+        for tp in ends.keys() & self._until.keys():
+            if ends[tp] > self._at[tp]:
+                self._at[tp], self.since[tp] = ends[tp], now
+        self._drop({tp for tp, end in ends.items() if end >= self._until.get(tp, math.inf)})
+
+    def answered(self, tp: TopicPartition, end: int, now: float) -> None:
+        """Take note that a partition goes on at `end`, behind a record that was answered: with half as many records
+        as lay between this one and the one before."""
+        suspect = self.suspects.get(tp)
+        self.moved({tp: end}, now)
+        if suspect is not None and tp in self._until:
+            self._take_out({tp})
+            self._groups[frozenset([tp])] = suspect.renewed(max(1, suspect.run // 2))
+
+    def again(self, tp: TopicPartition, now: float) -> None:
+        """Try the next record of a partition as if it had not failed alone yet."""
+        if (suspect := self.suspects.get(tp)) is not None:
+            self.since[tp] = now
+            self._take_out({tp})
+            self._groups[frozenset([tp])] = suspect.renewed(1)
+
+    def only(self, tp: TopicPartition, begin: int, most: int, now: float, failure: Failure) -> None:
+        """Give the next turn of a partition, which stands at `begin`, to its next `most` records alone."""
+        self._take_out({tp})
+        self._groups[frozenset([tp])] = Suspect(failure, size=most)
+        self._at[tp], self._until[tp] = begin, max(self._until.get(tp, 0), begin + most + 1)
+        self.since.setdefault(tp, now)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what is not held any more, or begins again: its offsets may be those of another topic."""
+        """Forget partitions that are not held any more, or begin again: their offsets may be those of another
+        topic."""
         self._drop(set(partitions))
 
-    def _streak(self, partitions: Collection[TopicPartition]) -> _Streak:
-        return self._streaks[self._handler_of(min(partitions)[0])]
-
-    def _done(self, topic: str) -> Done:
-        handler = self._handler_of(topic)
-        return Done(self._came_through[topic], self._came_through[handler], self._raised[handler])
-
-    def _replace(self, tp: TopicPartition, change: Callable[[Suspect], Suspect]) -> None:
-        self._suspects = [change(one) if tp in one.until else one for one in self._suspects]
+    def _take_out(self, gone: Collection[TopicPartition]) -> None:
+        taken = frozenset(gone)
+        left = {group - taken: suspect for group, suspect in self._groups.items()}
+        self._groups = {group: suspect for group, suspect in left.items() if group}
 
     def _drop(self, gone: Collection[TopicPartition]) -> None:
-        left = [
-            replace(one, until={tp: end for tp, end in one.until.items() if tp not in gone})
-            for one in self._suspects
-        ]
-        self._suspects = [one for one in left if one.until]
+        self._take_out(gone)
+        for tp in gone:
+            for known in (self._until, self._at, self.since):
+                known.pop(tp, None)
 
 
-def _kind(error: str) -> str:
-    """Return what an error begins with: `ValueError` of `ValueError: ...`."""
-    return error.partition(":")[0]
-
-
-def _pause(first: float, failures: int) -> float:
+def _pause(first: float, failures: int, longest: float) -> float:
     """Return the seconds to wait after one more than so many failures."""
-    return min(LONGEST_PAUSE, first * 2.0 ** min(failures, 16))
+    return min(longest, first * 2.0 ** min(failures, 16))

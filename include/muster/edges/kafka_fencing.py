@@ -77,7 +77,10 @@ def transactional_id(cluster: str, group_id: str, topic: str, partition: int) ->
     return f"muster/{cluster}/{topic}/{partition}/{group_id}"
 
 
-NO_LETTERS: Mapping[TopicPartition, ToWrite] = MappingProxyType({})
+Letters = Mapping[int, ToWrite]
+"""The dead letters of records of a partition, by their offsets."""
+NONE: Letters = MappingProxyType({})
+NO_LETTERS: Mapping[TopicPartition, Letters] = MappingProxyType({})
 
 Owned = Callable[[TopicPartition, float], bool | None]
 """Asked before a producer that is stuck is replaced, and before its replacement commits: whether this consumer still
@@ -191,9 +194,9 @@ class _Fence:
         owned: Owned,
         begin: Begin,
         landed: Landed,
-        letter: ToWrite | None = None,
+        letters: Letters = NONE,
     ) -> int:
-        """Commit, with a dead letter if there is one; returns the offset that is acknowledged, which is an earlier
+        """Commit, with dead letters if there are some; returns the offset that is acknowledged, which is an earlier
         one if its end was not seen before.
 
         Raises `_RefusedError`, or KafkaException, KafkaError or TimeoutError if trying again may help.
@@ -217,8 +220,10 @@ class _Fence:
                 ):
                     raise _RefusedError(f"another consumer has committed offset {present.offset} since")
                 self.replaces = False
-                if letter is not None and present is not None and present.offset == item.offset:
-                    return present.offset  # so the one that was stuck has written the letter, too
+                if letters and present is not None:  # the one that was stuck has written those before it, too
+                    letters = {at: each for at, each in letters.items() if at >= present.offset}
+                    if present.offset == item.offset:
+                        return present.offset
             if self.phase is _Phase.ABORT:
                 self.producer.abort_transaction(timeout)
                 self.phase = _Phase.BEGIN
@@ -226,9 +231,9 @@ class _Fence:
                 self.producer.begin_transaction()
                 self.phase = _Phase.SEND
             if self.phase is _Phase.SEND:
-                if letter is not None:
-                    self.phase = _Phase.ABORT  # unless all of it works: it must not be written twice
-                    write(self.producer, [letter], timeout)
+                if letters:
+                    self.phase = _Phase.ABORT  # unless all of it works: none must be written twice
+                    write(self.producer, letters.values(), timeout)
                 self.producer.send_offsets_to_transaction([item], group.metadata(), timeout)
                 self.sent = item.offset
                 self.phase = _Phase.COMMIT
@@ -307,14 +312,14 @@ class FencedCommits:
         self,
         offsets: Mapping[TopicPartition, int],
         metadata: Mapping[TopicPartition, str] = NO_METADATA,
-        letters: Mapping[TopicPartition, ToWrite] = NO_LETTERS,
+        letters: Mapping[TopicPartition, Letters] = NO_LETTERS,
         owned: Owned = lambda *_: True,
         begin: Begin = lambda _: True,
         landed: Landed = lambda _: None,
     ) -> CommitOutcome:
-        """Commit the next offset to read of each partition, each on its own, with its letter. They must be claimed.
+        """Commit the next offset to read of each partition, each on its own, with its letters. They must be claimed.
 
-        A letter is written if the offset that is `done` is the one that was given with it. Without `owned` what is
+        Letters are written if the offset that is `done` is the one that was given with it. Without `owned` what is
         claimed is taken for owned. `begin` and `landed` are for the claims of replacements.
         """
         outcome = CommitOutcome()
@@ -339,7 +344,7 @@ class FencedCommits:
                         owned,
                         begin,
                         landed,
-                        letters.get(tp),
+                        letters.get(tp, NONE),
                     ),
                 )
                 for tp, fence in fences.items()
@@ -351,8 +356,9 @@ class FencedCommits:
                 outcome.done[tp] = end
             elif isinstance(end, _RefusedError):
                 outcome.refused[tp] = str(end)
-            elif tp in letters and isinstance(end, KafkaException):
-                outcome.failed[tp] = why_not_written(letters[tp].topic, end.args[0].code(), _why(end))
+            elif letters.get(tp) and isinstance(end, KafkaException):
+                topic = next(iter(letters[tp].values())).topic
+                outcome.failed[tp] = why_not_written(topic, end.args[0].code(), _why(end))
             else:
                 outcome.failed[tp] = _why(end)
         return outcome

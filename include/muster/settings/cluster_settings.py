@@ -232,8 +232,6 @@ class ConsumersSettings(_Settings):
     ] = Field(default_factory=dict)
     """Records a second of a topic, over all consumers, by regular expressions that match its whole name; the first
     that matches counts. A number is for each topic."""
-    max_attempts: Annotated[int, Field(gt=0)] = 8
-    """How many times a record is tried that fails alone, until it may be poison; see `muster.core.turns`."""
     on_poison: OnPoison = OnPoison.PARK
     dead_letter_topic: Annotated[str, AfterValidator(check_topic)] | None = None
     """Where dead letters go; None: see `ClusterSettings.dead_letter_topic`."""

@@ -109,8 +109,6 @@ class ConsumerSettings(BaseModel):
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""
     fencing: bool = True
     """Whether Kafka refuses the commits of former owners of a partition."""
-    max_attempts: Annotated[int, Field(gt=0)] = 8
-    """How many times a single failing record is tried until it may be poison."""
     on_poison: OnPoison = OnPoison.PARK
     max_batch_time: Annotated[float, Field(gt=0)] | None = None
     """After so long a batch that is still in its handler is reported to people; None: never."""

@@ -6,7 +6,7 @@ is given, is for sinks of one's own: its `ranges` name the place of the records 
 """
 
 from muster.core.model import OffsetRange, TopicPartition
-from muster.sinks.batch import Batch
+from muster.sinks.batch import Batch, RejectedRecordsError, RejectionRefusedError
 from muster.sinks.coverage import Coverage
 from muster.sinks.database import DatabaseSink
 from muster.sinks.delta import DeltaSink
@@ -18,6 +18,8 @@ __all__ = [
     "DatabaseSink",
     "DeltaSink",
     "OffsetRange",
+    "RejectedRecordsError",
+    "RejectionRefusedError",
     "SinkError",
     "TopicPartition",
 ]

@@ -9,13 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import NoReturn
 
 from muster.core.model import OffsetRange, TopicPartition
+
+Rejected = Mapping[TopicPartition, Mapping[int, str]]
+"""Records that a handler cannot take: by partition and offset, with the error."""
+
+
+class RejectedRecordsError(ValueError):
+    """To be raised by a handler that cannot take the records at `offsets`, rows of topic, partition and offset: it is
+    called again without them, and they are rejected as by `Batch.reject`."""
+
+    def __init__(self, offsets: Iterable[tuple[str, int, int]], error: object) -> None:
+        self.offsets = [(str(topic), int(partition), int(offset)) for topic, partition, offset in offsets]
+        super().__init__(str(error))
+
+
+class RejectionRefusedError(RuntimeError):
+    """Records may not be rejected: too many were, or the cluster writes no dead letters. Nothing of the batch stands,
+    and a person is asked. A handler is not to catch it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +56,33 @@ class Batch:
     ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
+    rejected: dict[TopicPartition, dict[int, str]] = field(default_factory=dict, repr=False)
+    """What `reject` was called with, by partition and offset."""
+    may_reject: Callable[[Rejected], str] = field(default=lambda _: "", repr=False)
+    """Returns why these records may not be rejected, '' if they may."""
 
     def __post_init__(self) -> None:
         held = {tp: (begin, end) for tp, (begin, end) in self.ranges.items() if begin < end}
         object.__setattr__(self, "ranges", MappingProxyType(held))
         object.__setattr__(self, "topic_ids", MappingProxyType(dict(self.topic_ids)))
+
+    def reject(self, offsets: Iterable[tuple[str, int, int]], error: object) -> None:
+        """Name records that the handler cannot take, because of `error`: rows of topic, partition and offset, such as
+        `bad.select("topic", "partition", "offset").collect()`. The handler leaves them out and returns; each gets a
+        dead letter, in one transaction with the batch's offset.
+
+        Raises `RejectionRefusedError`, and ValueError for what is not in the batch.
+        """
+        for topic, partition, offset in offsets:
+            begin, end = self.ranges.get((topic, partition), (0, 0))
+            if not begin <= offset < end:
+                raise ValueError(
+                    f"offset {offset} of topic {topic!r}, partition {partition} is not in the batch, so it cannot be "
+                    "rejected; give topic, partition and offset as its DataFrame has them"
+                )
+            self.rejected.setdefault((topic, partition), {})[int(offset)] = _text(error)
+        if why := self.may_reject(self.rejected):
+            raise RejectionRefusedError(why)
 
     @cached_property
     def id(self) -> str:
@@ -78,3 +117,7 @@ class Batch:
     __lt__ = __le__ = __gt__ = __ge__ = _no_number
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _no_number
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = _no_number
+
+
+def _text(error: object) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)

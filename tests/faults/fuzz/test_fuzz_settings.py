@@ -79,7 +79,6 @@ CLUSTER: dict[str, Any] = {
         "lost_after": 60,
         "startup_timeout": "3m",
         "graceful_timeout": 60,
-        "max_attempts": 3,
         "on_poison": "dead_letter",
         "dead_letter_topic": "lost",
     },

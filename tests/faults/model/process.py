@@ -23,6 +23,7 @@ from muster.core import positions
 from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, TopicStatus
 from muster.core.ownership import BatchPlan, Place, Source
 from muster.core.positions import Committed, Jump, Start
+from muster.core.turns import Failure
 from muster.edges.consul_api import ConsulError
 from muster.edges.status import StatusFailure, StatusResult
 from muster.settings.consumer import ConsumerSettings
@@ -104,7 +105,7 @@ class Query:
         """The handler raises: the batch under way has failed, and the query goes on."""
         batch, self.batch = self.batch, None
         if batch is not None:
-            self.agent.batch_done(batch, "it raised")
+            self.agent.batch_done(batch, Failure("it raised"))
 
     def fail(self) -> None:
         """The query ends with an error, and is started again."""

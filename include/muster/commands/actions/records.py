@@ -96,9 +96,10 @@ def _words(
         Answer.SKIP: "is skipped",
         Answer.DEAD_LETTER: f"goes to topic {target.cluster.dead_letter_topic}",
     }[answer]
+    failed = f"it failed {record.attempts} times alone at consumer {owner}"
     return (
         f"the record at offset {record.offset} of {where} {becomes}",
-        f"it failed {record.attempts} times alone at consumer {owner}: {record.error}",
+        f"{failed if record.attempts else f'at consumer {owner}'}: {record.error}",
     )
 
 

@@ -96,6 +96,7 @@ class Planner:
         self._checked: set[TopicPartition] = set()
         # The ids of their last seeks, by what the group had committed when it was compared.
         self._noted: dict[TopicPartition, str] = {}
+        self._were_stopped: set[TopicPartition] = set()
         # Partitions that end before their position: since when, and the least end since.
         self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
         # Those of them of which a task has found that they end early, and waited for long enough.
@@ -148,6 +149,7 @@ class Planner:
             problems=plan.problems,
             jumps=plan.jumps,
             noted=self._noted,
+            stopped=self._were_stopped,
             sought=plan.sought,
             losses=plan.losses,
         )
@@ -155,6 +157,7 @@ class Planner:
         self._rates.taken({tp: to - begin for tp, (begin, to) in ranges.items()} if moves else {})
         self._checked &= ranges.keys()
         self._noted = {tp: sought for tp, sought in self._noted.items() if tp in ranges}
+        self._were_stopped &= ranges.keys()
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
         self._lost = 0
         self._metrics = {**_lag(ranges, plan), "recordsLost": str(lost)}
@@ -363,6 +366,8 @@ class Planner:
         if unchecked:
             start = positions.start(position, found.committed[tp], topic_id, found.earliest[tp])
             self._noted[tp] = positions.last_sought(found.committed[tp], topic_id)
+            stopped = positions.was_stopped(found.committed[tp], topic_id)
+            (self._were_stopped.add if stopped else self._were_stopped.discard)(tp)
         else:
             at = position if position is not None else end
             start = positions.go_on(at, found.earliest.get(tp, at))
