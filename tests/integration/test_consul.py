@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from devstack.consul import Consul
 from muster.coordinator.reports import ConsumersReport
 from muster.doctor.consul import check_consul
-from muster.doctor.findings import CheckOutcome, Part
+from muster.doctor.findings import Check, CheckOutcome, Part
 from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Registration, WaitIndex
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings
@@ -481,3 +482,38 @@ def test_doctor_names_consumers_of_another_cluster(
     assert services.outcome is CheckOutcome.FAILED
     assert "consumer renamed" in services.found
     discovery.catalog.deregister("renamed")
+
+
+def test_doctor_names_consumers_of_clusters_without_settings(
+    consul: ConsulSettings,
+    discovery: ConsulCluster,
+    page: StatusPage,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = {
+        "consul_service": f"{name}-service",
+        "group_id": "g",
+        "topics": ["t"],
+        "consumers": {"handler": "a.b"},
+    }
+    file = tmp_path / "clusters.yaml"
+    file.write_text(json.dumps({"clusters": {name: settings}}))
+    monkeypatch.setenv("MUSTER_CLUSTERS", str(file))
+    gone = ConsulCluster(consul, f"{name}-gone", f"{name}-gone-service")
+    for catalog, consumer in ((discovery, f"{name}-1"), (gone, f"{name}-gone-1")):
+        more = {"cluster": consumer.removesuffix("-1"), "incarnation": "i", "generation": "1"}
+        register(catalog, page, consumer, **more)
+    cluster = ClusterSettings.model_validate({"name": name, **settings})
+
+    def check() -> Check:
+        made = check_consul(Part("consul"), consul, cluster, (), ())
+        return next(each for each in made if each.name == "clusters")
+
+    found = check()
+    assert found.outcome is CheckOutcome.WARNING
+    assert f"{name}-gone-1 of {name}-gone" in found.details
+    assert not [each for each in found.details if each.endswith(f" of {name}")]
+    gone.catalog.deregister(f"{name}-gone-1")
+    assert f"{name}-gone-1 of {name}-gone" not in check().details

@@ -25,6 +25,7 @@ from muster.edges.consul_api import (
 )
 from muster.edges.consul_keys import key_prefix
 from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import SettingsError, load_clusters
 from muster.settings.connections import ConsulSettings
 
 SKEW = 5.0
@@ -57,13 +58,16 @@ def check_consul(
         leader, clock = _leader(part, api)
     except ConsulError as error:
         yield part.refused("reachable", error)
-        names = ("version", "token", "services", "read keys", "write keys", "clock")
+        names = ("version", "token", "services", "clusters", "read keys", "write keys", "clock")
         yield from (part.skipped(name, "Consul is out of reach") for name in names)
         return
     yield leader
     yield check_version(part, "Consul", _version(api))
     yield _or_refused(part, "token", lambda: _token(part, api))
     yield _or_refused(part, "services", lambda: _services(part, ConsulCluster.of(settings, cluster).catalog))
+    yield _or_refused(
+        part, "clusters", lambda: _clusters(part, ConsulCluster.of(settings, cluster).catalog, cluster)
+    )
     prefix = key_prefix(cluster.name, cluster.consul_prefix)
     yield _or_refused(part, "read keys", lambda: _readable(part, api, prefix))
     yield _or_refused(part, "write keys", lambda: _writable(part, api, prefix, needed, overrides))
@@ -140,6 +144,26 @@ def _services(part: Part, catalog: ConsulCatalog) -> Check:
         step = "stop them, so that they start under the cluster's name, or give each cluster a service of its own"
         return part.failed("services", named(strangers), step, strangers)
     return part.ok("services", f"service {catalog.service}: {len(members.registered)} registered")
+
+
+def _clusters(part: Part, catalog: ConsulCatalog, cluster: ClusterSettings) -> Check:
+    """Check whether consumers run whose cluster is no longer in the settings."""
+    try:
+        settings = load_clusters()
+    except SettingsError:
+        return part.skipped(
+            "clusters", "the settings cannot be read, so it is unknown which clusters there are"
+        )
+    known = {cluster.name, *settings.clusters, *settings.errors}
+    found = [f"{consumer} of {name}" for consumer, name in sorted(catalog.of_other_clusters(known).items())]
+    if found:
+        return part.warning(
+            "clusters",
+            f"{len(found)} consumers are of clusters that are not in the settings: {named(found)}",
+            "if their cluster was renamed or taken out, stop them; if another Airflow coordinates it, leave them",
+            found,
+        )
+    return part.ok("clusters", "no consumer of a cluster that is not in the settings is registered")
 
 
 def _readable(part: Part, api: ConsulApi, prefix: str) -> Check:

@@ -11,7 +11,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from muster.core.overrides import IsolationEntry
 from muster.core.wire import check_id
@@ -26,6 +26,8 @@ from muster.edges.consul_api import (
 from muster.edges.consul_jobs import GENERATIONS, STOP, JobMailbox, StopRequest, UnreadableKeyError
 from muster.edges.consul_keys import PREFIX, Keys, of_consumer
 from muster.edges.consul_members import (
+    CLUSTER,
+    GENERATION,
     LEAVING,
     Members,
     Registration,
@@ -224,6 +226,18 @@ class ConsulCatalog:
         own, _ = own_and_strangers(registered, self._keys.cluster, self.service)
         live = to_membership(own.values(), dict.fromkeys({*decided.isolated, *decided.drained}, "")).live
         return any(other.id != consumer and not other.leaving for other in live.values())
+
+    def of_other_clusters(self, known: Collection[str]) -> dict[str, str]:
+        """Return the consumers, with their cluster, that are registered for any service and whose cluster is not in
+        `known`; those that the token may not read are left out. Raises `ConsulError`."""
+        mark = [f"{key} in ServiceMeta" for key in (CLUSTER, GENERATION, "incarnation")]
+        others = [f"ServiceMeta.{CLUSTER} != {json.dumps(name)}" for name in sorted(known)]
+        only = " and ".join(mark + others)
+        found: dict[str, str] = {}
+        for service in sorted(self._api.read_services(only).data or {}):
+            for entry in self._api.read_catalog(service, only).data or []:
+                found[str(entry["ServiceID"])] = str(entry["ServiceMeta"][CLUSTER])
+        return found
 
     def own(self, consumer: str) -> Own:
         """Read what concerns this consumer alone: its registration with the local agent, and its keys."""

@@ -265,6 +265,10 @@ class ConsulApi:
             return self._read(f"/v1/catalog/service/{service}", only, consistent=True)
         return self._answer(self._catalog.service(service, consistency="consistent"))
 
+    def read_services(self, only: str) -> ConsulAnswer:
+        """Read the names of the services that have a registration that this filter of Consul's keeps."""
+        return self._read("/v1/catalog/services", only, consistent=False)
+
     def _read(self, path: str, only: str, consistent: bool) -> ConsulAnswer:
         """Make a read that python-consul cannot make: with a filter, or `consistent` of health."""
         params = self.params([("filter", only)] if only else [], consistent)
