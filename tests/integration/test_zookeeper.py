@@ -657,3 +657,20 @@ def test_store_compares_with_the_limit_of_zookeeper(store: TopicStore, raw: Kazo
     assert store.apply([step(most)]) == [True]
     with pytest.raises(ConnectionLoss):
         raw.set(assignment_path(store.cluster, "flights"), b"x" * limit)
+
+
+def test_apply_writes_the_others_beside_an_oversized_topic(
+    zookeeper: ZooKeeperSettings, cluster: str
+) -> None:
+    with TopicStore(zookeeper.model_copy(update={"jute_maxbuffer": 20_000}), cluster) as store:
+        for topic, partitions in (("a", 3), ("big", 400), ("z", 3)):
+            store.create_topic(topic, "h:9092", "g")
+            store.set_partitions(topic, frozenset(range(partitions)))
+        owner = "consumer-of-the-billing-department-eu-west-1-number-1"
+        steps = [
+            to_starting(read, owner) for read in store.snapshots().values() if isinstance(read, TopicSnapshot)
+        ]
+        with pytest.raises(TooLargeError, match="writing big: takes"):
+            store.apply(steps)
+        states = {topic: snapshot(store, topic).name for topic in ("a", "big", "z")}
+    assert states == {"a": State.STARTING, "big": State.INITIAL, "z": State.STARTING}

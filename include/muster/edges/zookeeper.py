@@ -296,7 +296,8 @@ class TopicStore:
         """Write transitions, both nodes of each against the versions that were read; say which were written.
 
         As many as fit go into one multi, so a step of many topics is written as a whole where it can be. If
-        another writer wrote to one of the topics, only that one is left out (False). The history of the cluster tells
+        another writer wrote to one of the topics, only that one is left out (False); so is one that is too large, for
+        which `TooLargeError` is raised once the others are written. The history of the cluster tells
         of each that was written, and of no other.
         """
         operation = self._session.begin()

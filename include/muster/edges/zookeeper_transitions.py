@@ -51,15 +51,22 @@ def write_transitions(
     says that they are `by` this writer.
 
     False means that another writer wrote to that topic first. Raises `ZooKeeperError` when ZooKeeper does not
-    answer in time or refuses; then earlier multis of the same call may have been written.
+    answer in time or refuses; then earlier multis of the same call may have been written. Raises `TooLargeError` in
+    the end, with all others written, if one is larger than ZooKeeper takes.
     """
     written: list[bool] = []
+    oversized: TooLargeError | None = None
     now = time.time()
     make = partial(_transaction, operation, entry_prefix(cluster), by, now)
     room = min(BYTES_AT_ONCE, operation.limit - MOVES_BYTES)
     for batch in _batches((_write(cluster, transition, now) for transition in transitions), room):
         read_in = batch[0].transition.before.session
-        if operation.commit(_what(batch), make(batch), read_in) is None:
+        try:
+            done = operation.commit(_what(batch), make(batch), read_in) is None
+        except TooLargeError as error:  # of one topic alone: several are never put together beyond the limit
+            oversized = error
+            continue
+        if done:
             written += [True] * len(batch)
         elif len(batch) == 1:
             written.append(False)
@@ -71,6 +78,8 @@ def write_transitions(
                 operation.outcome(_what([write]), transaction, result) is None
                 for write, transaction, result in sent
             ]
+    if oversized is not None:
+        raise oversized
     return written
 
 
