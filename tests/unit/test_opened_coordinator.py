@@ -73,7 +73,9 @@ def test_opened_coordinator_has_what_it_was_given(
     parts: dict[str, Part], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(status, "poll_statuses", lambda *given, pages: asked.append((*given, pages)))
+    monkeypatch.setattr(
+        status, "poll_statuses", lambda *given, pages, cluster: asked.append((*given, pages, cluster))
+    )
     with open_coordinator(CLUSTER, ZOOKEEPER, CONSUL, KAFKA, PAGES, by="run 7") as opened:
         assert (opened.cluster, opened.kafka_settings) == (CLUSTER, KAFKA)
         assert (opened.store, opened.lister, opened.seeker) == tuple(
@@ -86,7 +88,7 @@ def test_opened_coordinator_has_what_it_was_given(
         assert opened.overrides._keys is opened.catalog._keys
         assert opened.assignor is None
         opened.poll([], 1.0)
-        assert asked == [([], 1.0, PAGES)]
+        assert asked == [([], 1.0, PAGES, "c")]
         assert not any(part.closed for part in parts.values())
     assert all(part.closed for part in parts.values())
 
