@@ -62,7 +62,7 @@ _LIMITS = (
     "- *`touch` of 1,000 B on one partition, its CPU*: with Muster, reading a batch takes less CPU than planning,",
     "  compiling and scheduling it does, and these take about the same with either source.",
     "- *Memory*: with this collector a third of the heap is for new objects, and is used before anything is",
-    "  collected, with either source. Muster's 48 MB of read ahead and its agent's 20 MB come on top; so does what",
+    "  collected, with either source. Muster's 64 MB of read ahead and its agent's 20 MB come on top; so does what",
     "  the tuned source fetches, which is the more the more records it asks for at once.",
     "- *The start*: Muster's first batch, of 100,000 records, is done before that of the tuned source, and then a",
     "  second one is needed for a full one. A single round is up to a fifth off.",

@@ -16,8 +16,10 @@ from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Place, PlanRefusedError
+from muster.core.parking import Answer
 from muster.core.positions import Committed, Why
 from muster.core.turns import Failure
+from muster.core.unread import RETRY, Kind, ReadFailure
 from muster.settings.connections import KafkaSettings
 from tests.support.claiming import ClaimingAgent
 
@@ -258,11 +260,79 @@ def test_records_that_a_planning_finds_lost_are_in_the_sources_metrics(query: Qu
     assert query.go().metrics["recordsLost"] == "30"
 
 
+def unread(query: Query, kind: Kind, partition: int, offset: int = 0) -> None:
+    """The next batch cannot be read."""
+    query.agent.batch_unread(query.agent.batch_started(), ReadFailure(kind, ("t", partition), offset, "why"))
+
+
+def read(batch: NextBatch) -> dict[str, tuple[int, int]]:
+    """What a batch holds of each partition that it has records of."""
+    return {number: (begin, end) for number, (begin, end) in batch.offset["t"].items() if end > begin}
+
+
+def test_unread_partition_is_left_out_then_tried_alone(query: Query) -> None:
+    now = 0.0
+    query.agent.clock = lambda: now
+    query.kafka.ends = dict.fromkeys(query.kafka.ends, 10_000)
+    query.stands = query.ask().offset
+    unread(query, Kind.LEADER, 1)
+    view = query.agent.view()
+    assert "partition 1: it cannot be read at offset 0: why" in view.problems["unread t (leader)"]
+    assert not view.failing
+    assert not view.counters.handler_failures
+    while "1" not in (batch := read(query.go())):
+        assert set(batch) <= {"0", "2", "3"}
+        now += 1.0
+    assert set(batch) == {"1"}
+    assert RETRY <= now <= RETRY + 2
+    assert "unread t (leader)" not in query.agent.view().problems
+    assert {"0", "1", "2", "3"} == set(read(query.go()))
+
+
+def test_right_that_lacks_leaves_out_the_whole_topic(query: Query) -> None:
+    query.stands = query.ask().offset
+    unread(query, Kind.RIGHT, 1)
+    view = query.agent.view()
+    assert view.unread.keys() == {("t", p) for p in range(4)}
+    assert "topic 't', partitions [0, 1, 2, 3]: they cannot be read" in view.problems["unread t (right)"]
+
+
+def test_damaged_record_is_parked_by_its_offset(query: Query) -> None:
+    query.stands = query.ask().offset
+    unread(query, Kind.CORRUPT, 1, 60)
+    for _ in range(6):
+        query.go()
+    failing = query.agent.view().failing["t", 1]
+    assert (failing.offset, failing.parked) == (60, True)
+    assert query.stands["t"]["1"][1] == 60
+    assert query.stands["t"]["0"][1] > 100
+    assert "parked at offset 60" in query.agent.view().problems["parked t [1]"]
+    assert not query.agent.answer(("t", 1), 60, Answer.DEAD_LETTER, "me"), "it cannot be written"
+    assert query.agent.answer(("t", 1), 60, Answer.SKIP, "me")
+    for _ in range(4):
+        query.go()
+    assert query.stands["t"]["1"][1] > 61
+    assert not query.agent.view().failing
+
+
+def test_damaged_record_that_is_mended_is_read_after_retry(query: Query) -> None:
+    query.stands = query.ask().offset
+    unread(query, Kind.CORRUPT, 1, 0)
+    query.go()
+    query.go()
+    assert query.agent.view().failing["t", 1].parked
+    assert query.agent.answer(("t", 1), 0, Answer.RETRY, "me")
+    query.go()
+    query.go()
+    assert query.stands["t"]["1"][1] > 0
+
+
 def test_bytes_that_tasks_read_are_counted(query: Query) -> None:
     query.assign()
     for read in (7, 12, 12):
-        query.plannings.next(query.token, NextQuestion(finished=query.stands, read=read))
+        query.plannings.next(query.token, NextQuestion(finished=query.stands, read=read, held=2 * read))
     assert query.agent.view().counters.read_bytes == 12
+    assert query.agent.view().counters.read_ahead_bytes == 24
 
 
 def test_partition_that_ended_under_a_task_goes_on_there_at_once(query: Query) -> None:

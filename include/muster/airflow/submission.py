@@ -155,6 +155,7 @@ def consumer_settings(
         max_records_per_batch=of.max_records_per_batch,
         target_batch_time=of.target_batch_time,
         max_bytes_per_batch=of.max_bytes_per_batch,
+        max_read_ahead=of.max_read_ahead,
         max_rate=of.max_rate,
         source_options=of.source_options,
         check_interval=of.check_interval,

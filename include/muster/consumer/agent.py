@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -45,6 +45,7 @@ from muster.core.poison import Poison
 from muster.core.positions import Committed, Jump
 from muster.core.refusals import Refusal, Refusals
 from muster.core.turns import Failure, Suspect, Turns
+from muster.core.unread import RETRY, Kind, ReadFailure, Unread
 from muster.sinks.batch import Rejected
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,8 @@ HANDLER = "handler"
 """The key of the problem that the handler fails."""
 UNCOMMITTED = "uncommitted"
 """The key of the problem that partitions are held back."""
+UNREAD = "unread "
+"""What the keys of the problems begin with that partitions cannot be read."""
 RESTART_AFTER = 10
 """After so many failures in a row the query is started again, should that be at fault."""
 LOG_AGAIN = 60.0
@@ -90,6 +93,8 @@ class AgentSnapshot:
     """For how long the handler has been at work on the batch under way; 0 without one."""
     in_batch: frozenset[TopicPartition]
     """The partitions with records in that batch, if it has taken for longer than `STALLED_AFTER`."""
+    unread: Mapping[TopicPartition, ReadFailure]
+    """The partitions that cannot be read, with the reasons."""
     losses: Mapping[TopicPartition, tuple[Loss, ...]]
     blocks: frozenset[str]
     query_running: bool
@@ -132,6 +137,9 @@ class Agent:
     _poison: Poison = field(init=False)
     _turns: Turns = field(init=False)
     _parking: Parking = field(default_factory=Parking, init=False)
+    _unread: Unread = field(default_factory=Unread, init=False)
+    _damaged: dict[TopicPartition, ReadFailure] = field(default_factory=dict, init=False)
+    """The records that cannot be read; a partition is parked when it has been read up to its own."""
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
@@ -391,8 +399,33 @@ class Agent:
                 if held_back
                 else None,
             )
+            self._park_damaged()
             readable = self._parking.readable(may) - not_read.keys()
-            return self._turns.next(readable, now)
+            if again := self._unread.due(readable, now):
+                return dict.fromkeys(again)
+            turn = self._turns.next(readable - self._unread.all.keys(), now)
+            return {tp: self._before_damage(tp, most) for tp, most in turn.items()}
+
+    def _park_damaged(self) -> None:
+        """Park what stands before a damaged record; forget those that a partition has left behind."""
+        held = self._ownership.held
+        for tp, failure in list(self._damaged.items()):
+            at = held[tp].planned if tp in held else None
+            if at is None or at > failure.offset:
+                del self._damaged[tp]
+            elif at == failure.offset and tp not in self._parking.all:
+                self._parking.park(tp, Parked(failure.offset, str(failure), 1, time.time()))
+                self.problem(
+                    _parked(tp),
+                    f"{failure}; the partition is parked at offset {failure.offset} until a person answers",
+                )
+
+    def _before_damage(self, tp: TopicPartition, most: int | None) -> int | None:
+        failure, held = self._damaged.get(tp), self._ownership.held.get(tp)
+        if failure is None or held is None or held.planned is None:
+            return most
+        left = failure.offset - held.planned
+        return left if most is None else min(most, left)
 
     def planned(
         self,
@@ -430,6 +463,8 @@ class Agent:
                 self._poison.stop(topic, f"it was stopped when partition {partition} had another owner")
             self._stop(own)
             self._turns.forget(sought or {})
+            for tp in sought or {}:
+                self._damaged.pop(tp, None)
             self._counters.seeks += len(sought or {})
             self._unpark_elsewhere()
             self._park_losses(losses or {}, ends.keys())
@@ -442,6 +477,8 @@ class Agent:
                 if position is not None and position >= ends[tp]:
                     measures.well(now)
                     caught_up.add(tp)
+            if self._unread.forget(caught_up):
+                self._say_what_is_unread()
             if own.held and caught_up | self._parking.all.keys() >= own.held.keys():
                 self._counters.failures_in_a_row = 0
             self.problem("source", "; ".join(problems) or None)
@@ -461,6 +498,11 @@ class Agent:
         held = self._ownership.held
         ids = {tp[0]: held[tp].source.topic_id for tp in jumps if tp in held}
         return self._counters.jumped(jumps, ids, time.time())
+
+    def holds(self, size: int) -> None:
+        """Take note of how many bytes the executors hold of what they read ahead."""
+        with self._changed:
+            self._counters.read_ahead_bytes = size
 
     def received(self, token: str, size: int) -> None:
         """Count `size` bytes of keys, values and headers that tasks have read. Raises `StaleTokenError`."""
@@ -519,6 +561,8 @@ class Agent:
             own.processed(plan, now, rejected)
             for tp in ranges.keys() & self._measures.keys():
                 self._measures[tp].well(now)
+            if self._unread.forget(ranges):
+                self._say_what_is_unread()
             if ranges:
                 self._poison.passed(ranges, now, rejected)
                 counters.failures_in_a_row = 0
@@ -559,6 +603,46 @@ class Agent:
         return len(ranges) == 1 and all(
             end - begin == 1 and tp in known and known[tp].failures > 0 for tp, (begin, end) in ranges.items()
         )
+
+    def batch_unread(self, plan: BatchPlan, failure: ReadFailure) -> None:
+        """Take note that a batch could not be read, which is no fault of its records or of the handler. The partition
+        is left out of the next batches, with those that fail for the same reason."""
+        with self.change() as own:
+            self._batch_began = None
+            own.failed(plan)
+            self._counters.read_failures += 1
+            if failure.kind is Kind.CORRUPT:
+                self._damaged[failure.tp] = failure
+                return
+            self._unread.note(self._as_unread(failure), self.clock())
+            self._say_what_is_unread()
+
+    def _as_unread(self, failure: ReadFailure) -> dict[TopicPartition, ReadFailure]:
+        """Return what is held and cannot be read for the same reason: a right is a whole topic's, say."""
+        held = self._ownership.held
+        failed = {failure.tp} & held.keys()
+        if failure.kind is Kind.RIGHT:
+            failed |= {tp for tp in held if tp[0] == failure.tp[0]}
+        if failure.kind is Kind.KAFKA and failed:
+            place = held[failure.tp].source.place
+            failed |= {tp for tp, of in held.items() if of.source.place == place}
+        at = {failure.tp: failure.offset}
+        return {
+            tp: replace(failure, tp=tp, offset=at.get(tp, held[tp].planned or failure.offset))
+            for tp in failed
+        }
+
+    def _say_what_is_unread(self) -> None:
+        """Note what cannot be read: one problem for each topic and reason."""
+        reasons: dict[str, list[ReadFailure]] = {}
+        for (topic, _), failure in sorted(self._unread.all.items()):
+            reasons.setdefault(f"{UNREAD}{topic} ({failure.kind.lower()})", []).append(failure)
+        for key in [key for key in self._problems if key.startswith(UNREAD) and key not in reasons]:
+            self.problem(key, None)
+        for key, failures in reasons.items():
+            self.problem(
+                key, f"{_unread(failures)}. Tried again every {RETRY:g} s, and the other partitions go on"
+            )
 
     def _judge(self, ranges: Mapping[TopicPartition, OffsetRange], now: float) -> None:
         """Do what `on_poison` says if these are one record, and it is poison."""
@@ -826,6 +910,8 @@ class Agent:
             if answer is Answer.WAIT:
                 self._poison.wait(tp[0], Failure(found.error).kind, self.clock())
                 return True
+            if tp in self._damaged and answer is Answer.DEAD_LETTER:
+                return False  # it cannot be read
             if found.lost:
                 return self._answer_loss(tp, answer, by)
             done = self._try_again(tp, found) if answer is Answer.RETRY else self._leave_out(tp, answer, by)
@@ -845,6 +931,7 @@ class Agent:
     def _try_again(self, tp: TopicPartition, record: FailingRecord) -> bool:
         if record.answer:
             return False
+        self._damaged.pop(tp, None)
         self._turns.again(tp, self.clock())
         self._unpark(tp)
         return True
@@ -918,6 +1005,7 @@ class Agent:
                 failing=self.failing,
                 batch_seconds=took,
                 in_batch=self._under_way if took > STALLED_AFTER else frozenset(),
+                unread=self._unread.all,
                 losses=self._counters.losses.whole(time.time()),
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
@@ -936,6 +1024,8 @@ class Agent:
             if partition.paused_after is not None:
                 self._measures[tp].well(now)
         self._unpark_elsewhere()
+        if self._unread.forget(self._unread.all.keys() - held.keys()):
+            self._say_what_is_unread()
         if gone := self._turns.suspects.keys() - held.keys():
             self._turns.forget(gone)
             self._say_who_is_suspect()
@@ -959,6 +1049,18 @@ def _foreign(tp: TopicPartition) -> str:
 def _parked(tp: TopicPartition) -> str:
     """Return the key of the problem of a partition that is parked."""
     return f"parked {tp[0]} [{tp[1]}]"
+
+
+def _unread(failures: list[ReadFailure]) -> str:
+    """Name the partitions of a topic that cannot be read for one reason."""
+    first, shown = failures[0], [failure.tp[1] for failure in failures[:_SHOWN]]
+    if len(failures) == 1:
+        return str(first)
+    more = f" and {len(failures) - _SHOWN} more" if len(failures) > _SHOWN else ""
+    return (
+        f"topic {first.tp[0]!r}, partitions {shown}{more}: they cannot be read, the first at offset {first.offset}: "
+        f"{first.why}"
+    )
 
 
 def _fenced(tp: TopicPartition) -> str:

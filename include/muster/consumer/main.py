@@ -183,6 +183,7 @@ class Job:
                 self._handler,
                 self._local_api.url,
                 f"muster {settings.consumer}",
+                settings.max_read_ahead,
             )
             self._query = self._loop("query", self._supervisor.run, STUCK_AFTER)
             self._await_query()

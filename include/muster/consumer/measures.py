@@ -175,7 +175,10 @@ class Counters:
     """What was done and seen since the process started."""
 
     records: int = 0
+    read_failures: int = 0
     read_bytes: int = 0
+    read_ahead_bytes: int = 0
+    """What the executors held when they last said it."""
     """Bytes of keys, values and headers that tasks have read, as the connector has said so far."""
     batches: int = 0
     commits: int = 0

@@ -108,6 +108,9 @@ class ConsumerMetrics(Collector):
         text = "Whether the partition is parked, for a record that the handler fails with or records that are lost"
         parked: _Samples = ((tp, tp in view.failing and view.failing[tp].parked) for tp in view.held)
         yield self._own(GaugeMetricFamily, "parked", text, parked, "topic", "partition")
+        text = "Whether the partition cannot be read at present; the status page says why"
+        unread: _Samples = ((tp, tp in view.unread) for tp in view.held)
+        yield self._own(GaugeMetricFamily, "unread", text, unread, "topic", "partition")
         text = "Partitions by state; those that it stands by for it does not read"
         states = ("running", "starting", "closing", "standby")
         counts = (((topic, s), len(getattr(status, s))) for topic, status in topics for s in states)
@@ -145,6 +148,11 @@ class ConsumerMetrics(Collector):
                 "For how long the handler has been at work on its batch; 0 without one",
                 view.batch_seconds,
             ),
+            (
+                "read_ahead_bytes",
+                "Bytes that the executors hold, or reserve for Kafka's clients, of what they read ahead",
+                view.counters.read_ahead_bytes,
+            ),
             ("last_batch_timestamp_seconds", "When the last batch was done", view.counters.last_batch_at),
         ):
             if value is not None:
@@ -157,6 +165,11 @@ class ConsumerMetrics(Collector):
                 "read_bytes",
                 "Bytes of keys, values and headers that tasks have read; what is read twice counts twice",
                 counters.read_bytes,
+            ),
+            (
+                "read_failures",
+                "Batches that failed because a partition could not be read, for no fault of their records",
+                counters.read_failures,
             ),
             ("batches", "Batches processed", counters.batches),
             ("commits", "Commits acknowledged by Kafka", counters.commits),

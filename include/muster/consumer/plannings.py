@@ -54,6 +54,7 @@ class Plannings:
         with self._lock:
             planner = self._planner_of(token)
             planner.has_read(question.read)
+            self._agent.holds(question.held)
             for gone in sorted(question.gone, key=lambda gone: gone.begin):
                 planner.missed(gone)
             if (planned := self._planned_for(question.finished)) is not None:

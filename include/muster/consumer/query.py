@@ -34,6 +34,7 @@ from muster.consumer.lifecycle import Beat
 from muster.core.model import TopicPartition
 from muster.core.ownership import BatchPlan
 from muster.core.turns import Failure
+from muster.core.unread import ReadFailure, read_failure
 from muster.sinks.batch import Batch, Rejected, RejectedRecordsError, RejectionRefusedError
 from muster.sinks.sink_error import SinkError
 
@@ -64,7 +65,7 @@ _NO_RECORDS_FAULT = re.compile(
 class QuerySupervisor:
     """Runs the query of `spark` that gives batches to `handler`. `run` is the loop, until `stop`.
 
-    `local_api` is the URL that the connector finds the agent at.
+    `local_api` is the URL that the connector finds the agent at; `max_read_ahead` is that of `ConsumerSettings`.
     """
 
     def __init__(
@@ -74,12 +75,14 @@ class QuerySupervisor:
         handler: Handler,
         local_api: str,
         name: str,
+        max_read_ahead: int | None = None,
     ) -> None:
         self._spark = spark
         self._agent = agent
         self._handler = handler
         self._local_api = local_api
         self._name = name
+        self._max_read_ahead = max_read_ahead
         self._stopped = threading.Event()
         self._error: str | None = None
         self._tried: dict[tuple[TopicPartition, str], tuple[int, int]] = {}
@@ -132,6 +135,7 @@ class QuerySupervisor:
             self._spark.readStream.format(FORMAT)
             .option("agent", self._local_api)
             .option("token", token)
+            .option("max_read_ahead", self._max_read_ahead or 0)
             .load()
             .writeStream.foreachBatch(self._batch)
             .option("checkpointLocation", scratch_uri(scratch / "checkpoint"))
@@ -170,6 +174,10 @@ class QuerySupervisor:
         try:
             self._call(frame, batch)
         except (Exception, SystemExit) as error:
+            if (failure := _read_failure(error)) is not None:
+                log.warning("%s; of the batch %s nothing counts", failure, plan.offsets)
+                self._agent.batch_unread(plan, failure)
+                return
             log.exception("the handler failed with %s", plan.offsets)
             self._note_failure(batch)
             refused = batch.rejected if isinstance(error, RejectionRefusedError) else {}
@@ -220,6 +228,15 @@ class QuerySupervisor:
             place = (tp, batch.topic_ids.get(tp[0], ""))
             until, failures = self._tried.get(place, (0, 0))
             self._tried[place] = (max(until, end), failures + 1) if begin < until else (end, 1)
+
+
+def _read_failure(error: BaseException | None) -> ReadFailure | None:
+    """Find what the connector could not read, in an error or in what that was raised for."""
+    while error is not None:
+        if (failure := read_failure(str(error))) is not None:
+            return failure
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def scratch_settings(spark_version: str) -> dict[str, str]:

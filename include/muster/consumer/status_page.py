@@ -65,6 +65,7 @@ def make_status_page(
             "errors": [f"{key}: {message}" for key, message in sorted(view.problems.items())],
             "records": view.counters.records,
             "batches": view.counters.batches,
+            "read_ahead_bytes": view.counters.read_ahead_bytes,
             "refused_commits": view.counters.refused_commits,
             "handler_failures": view.counters.handler_failures,
             "query_failures": view.counters.query_failures,
@@ -155,6 +156,11 @@ def _topic(view: AgentSnapshot, topic: str) -> dict[str, Any]:
                 **({"lost": record.lost} if record.lost else {}),
             }
             for (name, partition), record in sorted(view.failing.items())
+            if name == topic
+        },
+        "unread": {
+            str(partition): {"offset": failure.offset, "kind": failure.kind.lower(), "why": failure.why}
+            for (name, partition), failure in sorted(view.unread.items())
             if name == topic
         },
         "losses": {

@@ -24,7 +24,7 @@ from muster.core.parking import OnPoison
 from muster.core.seeking import StartingOffsets
 from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
-from muster.settings.consumer import TopicHandler, default_dead_letter_topic, dotted
+from muster.settings.consumer import LEAST_READ_AHEAD, TopicHandler, default_dead_letter_topic, dotted
 from muster.settings.source_options import LIMIT, check_source_options, is_limit, starting_offsets
 
 LONGEST_DURATION = 365 * 86_400.0
@@ -226,6 +226,7 @@ class ConsumersSettings(_Settings):
     target_batch_time: Annotated[Duration, Field(gt=0)] = 10.0
     """A batch that takes longer makes the next one smaller; see `muster.consumer.source.batch_size`."""
     max_bytes_per_batch: Annotated[int, Field(gt=0)] | None = None
+    max_read_ahead: Annotated[int, Field(ge=LEAST_READ_AHEAD)] | None = None
     """About so many bytes of keys, values and headers; None: any."""
     max_rate: dict[
         Annotated[str, AfterValidator(check_pattern)], Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -38,6 +38,8 @@ from muster.settings.connections import (
 
 VARIABLE = "MUSTER_CONSUMER"
 VERSION = "MUSTER_PROTOCOL"
+LEAST_READ_AHEAD = 2**20
+"""Bytes of `max_read_ahead` at least."""
 _UNKNOWN = "extra_forbidden"
 _NEWER = (
     "this consumer's Muster does not know the setting; install the coordinator's version where consumers run, or "
@@ -100,6 +102,8 @@ class ConsumerSettings(BaseModel):
     """A batch that takes longer makes the next one smaller."""
     max_bytes_per_batch: Annotated[int, Field(gt=0)] | None = None
     """About so many bytes of keys, values and headers; None: any."""
+    max_read_ahead: Annotated[int, Field(ge=LEAST_READ_AHEAD)] | None = None
+    """Bytes that an executor holds of what is read ahead; None: an eighth of its heap, at most 64 MB."""
     max_rate: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Records a second of a topic, by regular expressions of whole names; the first that matches counts."""
     source_options: dict[str, str] = Field(default_factory=dict)

@@ -73,6 +73,7 @@ CLUSTER: dict[str, Any] = {
         "max_records_per_batch": 10,
         "target_batch_time": "5s",
         "max_bytes_per_batch": 1_000_000,
+        "max_read_ahead": 32_000_000,
         "max_rate": {"t": 100, "u-.*": 0.5},
         "max_batch_time": "5m",
         "check_interval": "1s",

@@ -45,13 +45,15 @@ class NextQuestion(_Message):
     """What the connector asks: the batch that follows the one that ended with `finished` (empty before the first).
 
     `parallelism` is how many tasks run at a time. `gone` is what tasks did not find since the last answer, `read` how
-    many bytes of keys, values and headers they have read since the query began.
+    many bytes of keys, values and headers they have read since the query began, `held` how many bytes the executors
+    hold of what they read ahead.
     """
 
     finished: OffsetsJson = Field(default_factory=dict)
     parallelism: Annotated[int, Field(gt=0, le=100_000)] = 1
     gone: list[GoneRange] = Field(default_factory=list)
     read: Annotated[int, Field(alias="bytes", ge=0)] = 0
+    held: Annotated[int, Field(ge=0)] = 0
 
 
 class NextBatch(_Message):

@@ -31,8 +31,9 @@ final class AgentClient {
    *
    * @param gone what tasks did not find in Kafka since it last answered
    * @param bytes how many bytes of keys, values and headers tasks have read since the query began
+   * @param held how many bytes the executors hold of what they read ahead
    */
-  record News(Collection<Gone> gone, long bytes) {}
+  record News(Collection<Gone> gone, long bytes, long held) {}
 
   private final String url;
   private final String token;
@@ -93,6 +94,7 @@ final class AgentClient {
     question.put("parallelism", parallelism);
     question.set("gone", JSON.valueToTree(news.gone().stream().map(AgentClient::node).toList()));
     question.put("bytes", news.bytes());
+    question.put("held", news.held());
     return question.toString();
   }
 

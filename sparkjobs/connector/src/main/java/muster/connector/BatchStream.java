@@ -48,6 +48,9 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
   /** Bytes of keys, values and headers that tasks have handed over since the query began. */
   private final LongAccumulator bytes = new LongAccumulator();
 
+  private final HeldBytes held = new HeldBytes();
+  private final long maxReadAhead;
+
   private final Map<String, NextBatch> plans =
       new LinkedHashMap<>() {
         @Override
@@ -59,12 +62,18 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
   private long bytesBefore;
   private long agentLost;
 
-  /** {@code readTimeout} is in seconds. */
-  BatchStream(AgentClient agent, long readTimeout) {
+  /**
+   * {@code readTimeout} is in seconds, {@code maxReadAhead} in bytes; 0 is what is usual for the heap. Throws
+   * {@link IllegalArgumentException} if that does not fit heap and cores.
+   */
+  BatchStream(AgentClient agent, long readTimeout, long maxReadAhead) {
     this.agent = agent;
     this.readTimeout = readTimeout;
+    this.maxReadAhead = maxReadAhead;
+    check(maxReadAhead);
     spark.register(gone);
     spark.register(bytes);
+    spark.register(held);
     spark.addSparkListener(locations);
   }
 
@@ -93,7 +102,7 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
   public Offset latestOffset(Offset start, ReadLimit limit) {
     var missed = gone.value();
     bytesBefore = bytes.value();
-    var news = new AgentClient.News(new LinkedHashSet<>(missed), bytesBefore);
+    var news = new AgentClient.News(new LinkedHashSet<>(missed), bytesBefore, held());
     try {
       var next = agent.next((BatchOffset) start, Math.max(1, spark.defaultParallelism()), news);
       gone.remove(missed);
@@ -130,7 +139,7 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new ReaderFactory(readTimeout, gone, bytes);
+    return new ReaderFactory(readTimeout, gone, bytes, held, maxReadAhead, clients());
   }
 
   /** What the agent said when it planned the batch, and what the batch's tasks have read. */
@@ -149,6 +158,32 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
   public void stop() {
     spark.removeSparkListener(locations);
     ConsumerPool.INSTANCE.close(id);
+  }
+
+  private void check(long bound) {
+    long heap =
+        spark.isLocal()
+            ? Runtime.getRuntime().maxMemory()
+            : spark.conf().getSizeAsBytes("spark.executor.memory", "1g");
+    if (bound > 0) {
+      Memory.check(bound, heap);
+    }
+    var memory = new Memory(0);
+    memory.limit(bound > 0 ? bound : Memory.usual(heap), clients());
+    memory.share("");
+  }
+
+  /** How many tasks run at a time in an executor. */
+  private int clients() {
+    return Math.max(1, spark.isLocal() ? spark.defaultParallelism() : spark.conf().getInt("spark.executor.cores", 1));
+  }
+
+  /** The bytes that the consumers of all executors hold, or held when they ended their last tasks. */
+  private long held() {
+    return held.value().entrySet().stream()
+        .filter(of -> of.getKey().equals("driver") || locations.isThere(of.getKey()))
+        .mapToLong(Map.Entry::getValue)
+        .sum();
   }
 
   private void waitForAgent(IOException error) {

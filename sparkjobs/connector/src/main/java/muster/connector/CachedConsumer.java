@@ -1,33 +1,30 @@
 package muster.connector;
 
-import static java.util.stream.Collectors.toSet;
-
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Queue;
+import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
-import java.util.function.IntConsumer;
-import java.util.function.LongSupplier;
-import java.util.function.Supplier;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.Consumer;
-import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.LogTruncationException;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.KafkaException;
-import org.apache.kafka.common.PartitionInfo;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
@@ -39,8 +36,9 @@ import org.slf4j.LoggerFactory;
 /**
  * A Kafka consumer that is kept between batches, and the thread that polls it.
  *
- * <p>The thread reads ahead of the ranges that tasks ask for, up to the share of memory that each partition has. A task
- * leases the consumer, says which partitions it holds and which ranges it wants, and takes what was read. Behind the end of
+ * <p>The thread reads ahead of the ranges that tasks ask for, as long as the {@link Memory} of the JVM has room for another
+ * poll. Where it has none and a task waits, what is behind the task's ranges is given up, and until these are read, nothing but
+ * them is fetched. A task leases the consumer, says which partitions it holds and which ranges it wants, and takes what was read. Behind the end of
  * a range it goes on where the next one will probably begin. A range that begins there, the rule, goes on with what is
  * there; one that begins elsewhere, as when a batch is read a second time, is read from Kafka again.
  *
@@ -51,8 +49,13 @@ import org.slf4j.LoggerFactory;
  * <p>Leases are numbered. What a task that has ended still asks for, from another thread perhaps, fails: under the lease of
  * the next task it would take that one's records.
  *
- * <p>A client that is silent is replaced once by another one. Kafka's client remembers the last epoch of a partition's
- * leader, and where it has seen a topic gone, it takes what it hears of the one that was created again for outdated.
+ * <p>Partitions that are not to be read now are not assigned to Kafka's client. It would keep what it has fetched of a paused
+ * one, and with that the whole answer that it came in.
+ *
+ * <p>A partition that cannot be read leaves the client for a while, with its {@link Fault}; a task that wants it fails, and
+ * only that. One that is silent although Kafka has records of it goes to another client, once. Kafka's client remembers the
+ * last epoch of a partition's leader, and where it has seen a topic gone, it takes what it hears of the one that was created
+ * again for outdated.
  *
  * <p>One lock guards all state that both sides use. No call to Kafka is made under it.
  */
@@ -63,11 +66,21 @@ final class CachedConsumer implements Runnable {
   private static final long IDLE = TimeUnit.SECONDS.toNanos(60);
 
   private static final Duration POLL = Duration.ofMillis(200);
+
+  /** How long each of two clients is polled. */
+  private static final Duration SHORT_POLL = Duration.ofMillis(50);
+
   private static final Duration LOOK_UP = Duration.ofSeconds(3);
   private static final Duration CLOSE = Duration.ofSeconds(1);
 
   /** Nanoseconds between two attempts to read where Kafka says that nothing is. */
   private static final long RETRY = TimeUnit.SECONDS.toNanos(1);
+
+  /** Nanoseconds until a partition is tried again that could not be read. */
+  private static final long RETRY_FAULT = TimeUnit.SECONDS.toNanos(5);
+
+  /** Nanoseconds of silence after which Kafka is asked for a partition's leader, beginning and end. */
+  private static final long LOOK_AFTER = TimeUnit.SECONDS.toNanos(3);
 
   /**
    * Nanoseconds for which a partition must be missing, or end before a range does, until that is believed: a leader that
@@ -76,19 +89,39 @@ final class CachedConsumer implements Runnable {
   private static final long GONE_AFTER = TimeUnit.SECONDS.toNanos(10);
 
   private final String servers;
-  private final Supplier<Consumer<ByteBuffer, ByteBuffer>> open;
-  private final LongSupplier share;
-  private final IntConsumer counted;
+  private final Opener open;
+  private final Memory memory;
+  private final Memory.Account account;
   private final long goneAfter;
   private final ReentrantLock lock = new ReentrantLock();
   private final Condition changed = lock.newCondition();
   private final Map<TopicPartition, Held> held = new LinkedHashMap<>();
 
-  /** Columns that are filled again: as long-lived objects they cost the garbage collector nothing. */
-  private final Queue<Chunk.Columns> spare = new ConcurrentLinkedQueue<>();
+  /** Columns that are filled again, the last one first: as long-lived objects they cost the garbage collector nothing. */
+  private final ArrayDeque<Chunk.Columns> spare = new ArrayDeque<>();
 
-  private Consumer<ByteBuffer, ByteBuffer> client;
-  private boolean assignmentChanged;
+  private long spareBytes;
+
+  /** Bytes of the chunks that the present lease's task has. */
+  private long inHand;
+
+  /** How many threads wait in {@link #take}. */
+  private int waiting;
+
+  /** Nothing but what tasks want is read, because there was no room for more. */
+  private boolean scarce;
+
+  /** There is no room for another poll. */
+  private boolean full;
+
+  /** Since when there has been room for every poll. */
+  private long polling = System.nanoTime();
+
+  private Client main;
+
+  /** Reads the partitions that {@link #main} is silent of; null as long as there are none. */
+  private Client aside;
+
   private boolean closed;
   private Throwable failure;
   private Runnable whenIdle = () -> {};
@@ -99,8 +132,27 @@ final class CachedConsumer implements Runnable {
 
   private long released = System.nanoTime();
 
+  /** Opens a client of Kafka, which polls through the valve. */
+  interface Opener {
+    Consumer<ByteBuffer, ByteBuffer> open(Memory.Share share, Valve valve);
+  }
+
+  /** A client of Kafka, and what is assigned to it. */
+  private static final class Client {
+    final Valve valve = new Valve();
+    final Consumer<ByteBuffer, ByteBuffer> kafka;
+    final Memory.Share share;
+    final Set<String> topics = new HashSet<>();
+    Set<TopicPartition> assigned = Set.of();
+
+    Client(Opener open, Memory.Share share) {
+      this.share = share;
+      kafka = open.open(share, valve);
+    }
+  }
+
   /** A partition that the consumer reads. Times are of {@code System.nanoTime}. */
-  private static final class Held {
+  private final class Held {
     final TopicPartition tp;
     final UTF8String topic;
     final ArrayDeque<Chunk> chunks = new ArrayDeque<>();
@@ -122,7 +174,18 @@ final class CachedConsumer implements Runnable {
 
     long bytes;
     boolean seek = true;
-    boolean paused;
+
+    /** The epoch of the leader that wrote what is before {@code next}, where that is known. */
+    Optional<Integer> epoch = Optional.empty();
+
+    /** Whether the client beside the main one reads it. */
+    boolean isAside;
+
+    /** Why it cannot be read at present, null if it can. */
+    Fault fault;
+
+    /** Since when it has been assigned to a client. */
+    long assigned;
 
     /** Kafka has nothing at {@code next} that it could be read from. */
     boolean outOfRange;
@@ -132,6 +195,9 @@ final class CachedConsumer implements Runnable {
 
     /** Another client was tried since the partition gave something. */
     boolean triedAnother;
+
+    /** When Kafka said last that it has what is wanted. */
+    long confirmed;
 
     /** Since when Kafka has been without what is wanted; 0 while it has it. */
     long missingSince;
@@ -152,7 +218,7 @@ final class CachedConsumer implements Runnable {
 
     void start(long from) {
       chunks.clear();
-      bytes = 0;
+      counted(-bytes);
       head = from;
       if (from <= forked || from > forkedUntil) {
         forked = Long.MAX_VALUE;
@@ -160,16 +226,46 @@ final class CachedConsumer implements Runnable {
       readFrom(from);
     }
 
+    private void counted(long more) {
+      bytes += more;
+      account.count(more);
+    }
+
     private void readFrom(long offset) {
+      if (offset != next) {
+        fault = null;
+        epoch = Optional.empty();
+      }
       next = offset;
       seek = true;
       outOfRange = false;
       missingSince = 0;
     }
 
-    /** Whether a task waits, and there has been nothing for {@code patience} nanoseconds. */
+    /** Give up what was read ahead and not handed over. */
+    void evict() {
+      readFrom(chunks.peekFirst().from);
+      chunks.clear();
+      counted(-bytes);
+    }
+
+    boolean isWanted() {
+      return wanted > next;
+    }
+
+    /** Whether it is to be fetched now. */
+    boolean isActive(long now) {
+      return !outOfRange && !isForked() && !isFaulty(now) && (isWanted() || !scarce);
+    }
+
+    boolean isFaulty(long now) {
+      return fault != null && now < fault.until();
+    }
+
+    /** Whether a task waits, and there has been nothing for {@code patience} nanoseconds for which it was fetched. */
     boolean isSilent(long now, long patience) {
-      return wanted > next && !paused && chunks.isEmpty() && now - progress > patience;
+      long since = Math.max(Math.max(progress, assigned), polling);
+      return isWanted() && !full && isActive(now) && !seek && chunks.isEmpty() && now - since > patience;
     }
 
     /** Whether what is before {@code next} was read of a leader whose end is lost: then nothing behind it is read. */
@@ -179,17 +275,18 @@ final class CachedConsumer implements Runnable {
 
     /** Whether Kafka is to be asked now where the partition begins and ends. */
     boolean isDoubtful(long now, long patience) {
-      boolean gone = outOfRange && (wanted > next || missingSince == 0);
+      boolean gone = outOfRange && (isWanted() || missingSince == 0);
       return (gone || isSilent(now, patience)) && !isForked() && now - lookedUp > RETRY;
     }
 
     void add(Chunk chunk) {
       chunks.addLast(chunk);
-      bytes += chunk.bytes();
+      counted(chunk.held());
       next = chunk.to;
       progress = System.nanoTime();
       triedAnother = false;
       missingSince = 0;
+      fault = null;
       leap();
     }
 
@@ -200,10 +297,10 @@ final class CachedConsumer implements Runnable {
       }
       while (!chunks.isEmpty() && chunks.peekLast().to > end) {
         Chunk chunk = chunks.pollLast();
-        bytes -= chunk.bytes();
+        counted(-chunk.held());
         if (chunk.from < end) {
           chunks.addLast(chunk.before(end));
-          bytes += chunks.peekLast().bytes();
+          counted(chunks.peekLast().held());
         }
       }
       readFrom(then);
@@ -216,12 +313,12 @@ final class CachedConsumer implements Runnable {
       if (chunk == null) {
         return null;
       }
-      bytes -= chunk.bytes();
+      counted(-chunk.held());
       if (chunk.to > end) {
-        Chunk rest = chunk.since(end);
-        chunks.addFirst(rest);
-        bytes += rest.bytes();
-        chunk = chunk.before(end);
+        var parts = chunk.split(end);
+        chunk = parts[0];
+        chunks.addFirst(parts[1]);
+        counted(parts[1].held());
       }
       head = chunk.to;
       return chunk;
@@ -230,7 +327,7 @@ final class CachedConsumer implements Runnable {
     /** Go on with a range: with what is there, if that has no gap. */
     void goOn(Range range) {
       while (!chunks.isEmpty() && chunks.peekFirst().to <= range.from()) {
-        bytes -= chunks.pollFirst().bytes();
+        counted(-chunks.pollFirst().held());
       }
       long reached = range.from();
       for (var chunk : chunks) {
@@ -248,23 +345,16 @@ final class CachedConsumer implements Runnable {
     }
   }
 
-  /** {@code share} says how many bytes of a partition may be read ahead; {@code counted} hears how many there are more. */
-  CachedConsumer(
-      String servers, Supplier<Consumer<ByteBuffer, ByteBuffer>> open, LongSupplier share, IntConsumer counted) {
-    this(servers, open, share, counted, GONE_AFTER);
+  CachedConsumer(String servers, Opener open, Memory memory) {
+    this(servers, open, memory, GONE_AFTER);
   }
 
-  CachedConsumer(
-      String servers,
-      Supplier<Consumer<ByteBuffer, ByteBuffer>> open,
-      LongSupplier share,
-      IntConsumer counted,
-      long goneAfter) {
+  CachedConsumer(String servers, Opener open, Memory memory, long goneAfter) {
     this.servers = servers;
     this.open = open;
-    this.share = share;
-    this.counted = counted;
+    this.memory = memory;
     this.goneAfter = goneAfter;
+    account = memory.open(servers);
   }
 
   void start() {
@@ -296,6 +386,8 @@ final class CachedConsumer implements Runnable {
       this.whenIdle = whenIdle;
       leased = 0;
       released = System.nanoTime();
+      account.count(-inHand);
+      inHand = 0;
       held.values().forEach(of -> of.wanted = of.head);
       changed.signalAll();
       return !closed && failure == null;
@@ -308,6 +400,7 @@ final class CachedConsumer implements Runnable {
     lock.lock();
     try {
       closed = true;
+      account.leave();
       wake();
     } finally {
       lock.unlock();
@@ -322,24 +415,25 @@ final class CachedConsumer implements Runnable {
     lock.lock();
     try {
       check(lease);
-      int before = held.size();
-      boolean wake = held.keySet().retainAll(ranges.keySet());
-      assignmentChanged |= wake;
+      boolean wake = held.values().removeIf(of -> {
+        boolean gone = !ranges.containsKey(of.tp);
+        if (gone) {
+          of.start(of.head);
+        }
+        return gone;
+      });
       long now = System.nanoTime();
+      scarce = false;
       for (var entry : ranges.entrySet()) {
         var range = entry.getValue();
         var of = held.get(entry.getKey());
         if (of == null) {
           of = new Held(entry.getKey(), range.from());
           held.put(of.tp, of);
-          assignmentChanged = true;
         }
         of.goOn(range);
         of.progress = now;
         wake |= of.seek || of.outOfRange;
-      }
-      if (!closed) {
-        counted.accept(held.size() - before);
       }
       if (wake) {
         wake();
@@ -353,7 +447,8 @@ final class CachedConsumer implements Runnable {
    * Returns more of the ranges that are wanted, null when all was handed over.
    *
    * @param timeout seconds for which a partition may give nothing
-   * @throws IOException under any lease but the present one, if Kafka refuses, or gives nothing for so long
+   * @throws IOException under any lease but the present one
+   * @throws ReadException if a partition cannot be read, or gives nothing for so long
    */
   Chunk take(long lease, long timeout) throws IOException, InterruptedException {
     long began = System.nanoTime();
@@ -361,24 +456,26 @@ final class CachedConsumer implements Runnable {
     try {
       while (true) {
         check(lease);
-        Held waiting = null;
+        Held waits = null;
         for (var of : held.values()) {
           if (of.head >= of.wanted) {
             continue;
           }
           Chunk chunk = of.poll(of.wanted);
           if (chunk != null) {
-            if (of.paused && of.bytes <= share.getAsLong() / 2) {
-              wake();
-            }
+            inHand += chunk.held();
+            account.count(chunk.held());
             return chunk;
           }
-          waiting = waiting == null || of.progress < waiting.progress ? of : waiting;
+          if (of.isFaulty(System.nanoTime())) {
+            throw new ReadException(of.fault.kind(), of.tp, of.next, servers, of.fault.why(), of.fault.cause());
+          }
+          waits = waits == null || of.progress < waits.progress ? of : waits;
         }
-        if (waiting == null) {
+        if (waits == null) {
           return null;
         }
-        await(waiting, Math.max(waiting.progress, began) - System.nanoTime(), timeout);
+        await(waits, Math.max(waits.progress, began) - System.nanoTime(), timeout);
       }
     } finally {
       lock.unlock();
@@ -395,36 +492,72 @@ final class CachedConsumer implements Runnable {
   }
 
   /** Take back what {@code take} has returned, whose rows are no longer read: its memory is used again. */
-  void giveBack(Chunk chunk) {
-    var used = chunk.used();
-    if (used != null) {
-      spare.add(used);
+  void giveBack(long lease, Chunk chunk) {
+    lock.lock();
+    try {
+      if (lease != leased) {
+        return;
+      }
+      inHand -= chunk.held();
+      account.count(-chunk.held());
+      keep(chunk.used());
+      if (full) {
+        changed.signalAll();
+      }
+    } finally {
+      lock.unlock();
     }
   }
 
+  /** Called with the lock held. */
+  private void keep(Chunk.Columns used) {
+    if (used != null && main != null && spareBytes + used.capacity() <= main.share.poll()) {
+      spare.addLast(used);
+      spareBytes += used.capacity();
+      account.count(used.capacity());
+    }
+  }
+
+  /** Called with the lock held. */
+  private void dropSpare() {
+    account.count(-spareBytes);
+    spareBytes = 0;
+    spare.clear();
+  }
+
   /** Wait for any change, {@code since} (nanoseconds, negative) the last one. Called with the lock held. */
-  private void await(Held waiting, long since, long timeout) throws IOException, InterruptedException {
-    String where =
-        "Kafka at " + servers + ": topic '" + waiting.tp.topic() + "', partition " + waiting.tp.partition()
-            + ", offset " + waiting.next + " (planned up to " + (waiting.wanted - 1) + "): ";
+  private void await(Held of, long since, long timeout) throws IOException, InterruptedException {
     if (failure != null) {
-      throw new IOException(where + failure + "; see whether the executors reach the brokers and may read", failure);
+      throw new ReadException(ReadException.Kind.KAFKA, of.tp, of.next, servers, failure.toString(), failure);
     }
     if (closed) {
-      throw new IOException(where + "its consumer was closed, because the query ended");
+      throw new IOException(
+          "Kafka at " + servers + ": " + of.tp + ": its consumer was closed, because the query ended");
     }
     long left = since + TimeUnit.SECONDS.toNanos(timeout);
     if (left <= 0) {
-      throw new IOException(where + "nothing for " + timeout + " s; see whether the executors reach the brokers");
+      throw new ReadException(
+          ReadException.Kind.SILENT, of.tp, of.next, servers, "nothing for " + timeout + " s", null);
     }
-    changed.awaitNanos(left);
+    waiting++;
+    if (full) {
+      changed.signalAll();
+    }
+    try {
+      changed.awaitNanos(left);
+    } finally {
+      waiting--;
+    }
   }
 
   /** Called with the lock held. */
   private void wake() {
     changed.signalAll();
-    if (client != null) {
-      client.wakeup();
+    if (main != null) {
+      main.kafka.wakeup();
+    }
+    if (aside != null) {
+      aside.kafka.wakeup();
     }
   }
 
@@ -432,14 +565,19 @@ final class CachedConsumer implements Runnable {
 
   @Override
   public void run() {
-    Consumer<ByteBuffer, ByteBuffer> kafka = null;
     try {
-      do {
-        kafka = another(kafka);
-        while (step(kafka)) {
-          // Until this is closed, or another client is to be tried.
+      while (!isOver()) {
+        if (main == null || account.isTooLarge(main.share)) {
+          open(false);
         }
-      } while (!isClosed());
+        if (isAnotherToBeTried()) {
+          open(true);
+        }
+        step(main);
+        if (aside != null) {
+          step(aside);
+        }
+      }
     } catch (Throwable e) {
       lock.lock();
       try {
@@ -451,35 +589,42 @@ final class CachedConsumer implements Runnable {
         LOG.error("reading ahead from Kafka at {} ended", servers, e);
       }
     } finally {
+      var clients = new Client[] {main, aside};
       end();
-      close(kafka);
+      for (var client : clients) {
+        close(client);
+      }
     }
   }
 
-  /** Returns a new client that reads from where {@code old}, null at first, is left. */
-  private Consumer<ByteBuffer, ByteBuffer> another(Consumer<ByteBuffer, ByteBuffer> old) {
-    var next = open.get();
+  /** Open a client in place of the main one, or of the one beside it, which reads from where the old one is left. */
+  private void open(boolean beside) {
+    var old = beside ? aside : main;
+    var next = new Client(open, account.begin(beside || aside != null ? 2 : 1));
     lock.lock();
     try {
-      client = next;
-      assignmentChanged = true;
-      held.values().forEach(of -> of.seek = true);
+      if (beside) {
+        aside = next;
+      } else {
+        main = next;
+      }
+      held.values().stream().filter(of -> of.isAside == beside).forEach(of -> of.seek = true);
     } finally {
       lock.unlock();
     }
     close(old);
-    return next;
   }
 
-  private static void close(Consumer<?, ?> kafka) {
-    if (kafka != null) {
-      kafka.close(CloseOptions.timeout(CLOSE));
+  private static void close(Client client) {
+    if (client != null) {
+      client.kafka.close(CloseOptions.timeout(CLOSE));
     }
   }
 
-  private boolean isClosed() {
+  private boolean isOver() {
     lock.lock();
     try {
+      closed |= leased == 0 && System.nanoTime() - released > IDLE;
       return closed;
     } finally {
       lock.unlock();
@@ -490,9 +635,11 @@ final class CachedConsumer implements Runnable {
     lock.lock();
     try {
       closed = true;
-      client = null;
-      counted.accept(-held.size());
+      main = null;
+      aside = null;
+      dropSpare();
       held.values().forEach(of -> of.start(of.head));
+      account.close();
       changed.signalAll();
     } finally {
       lock.unlock();
@@ -500,121 +647,182 @@ final class CachedConsumer implements Runnable {
     whenIdle.run();
   }
 
-  /** What the thread does next. */
+  /** What the thread does next with a client. */
   private static final class Todo {
     List<TopicPartition> assign;
-    final Map<TopicPartition, Long> seek = new HashMap<>();
-    final List<TopicPartition> pause = new ArrayList<>();
-    final List<TopicPartition> resume = new ArrayList<>();
+    final Map<TopicPartition, OffsetAndMetadata> seek = new HashMap<>();
     final Map<String, List<TopicPartition>> lookUp = new HashMap<>();
     boolean poll;
 
     boolean isEmpty() {
-      return assign == null && pause.isEmpty() && resume.isEmpty() && lookUp.isEmpty() && !poll;
+      return assign == null && lookUp.isEmpty() && !poll;
     }
   }
 
-  private boolean step(Consumer<ByteBuffer, ByteBuffer> kafka) throws InterruptedException {
+  private void step(Client client) throws InterruptedException {
     var todo = new Todo();
     lock.lock();
     try {
-      closed |= leased == 0 && System.nanoTime() - released > IDLE;
-      if (closed || isAnotherToBeTried()) {
-        return false;
+      if (closed) {
+        return;
       }
-      decide(todo);
+      decide(client, todo);
       if (todo.isEmpty()) {
-        changed.await(POLL.toMillis(), TimeUnit.MILLISECONDS);
-        return true;
+        changed.await((aside == null ? POLL : SHORT_POLL).toMillis(), TimeUnit.MILLISECONDS);
+        return;
       }
     } finally {
       lock.unlock();
     }
     if (todo.assign != null) {
-      kafka.assign(todo.assign);
+      client.kafka.assign(todo.assign);
     }
-    todo.seek.forEach(kafka::seek);
-    kafka.pause(todo.pause);
-    kafka.resume(todo.resume);
-    todo.lookUp.forEach((topic, partitions) -> lookUp(kafka, topic, partitions));
+    todo.seek.forEach(client.kafka::seek);
+    todo.lookUp.forEach((topic, partitions) -> lookUp(client.kafka, topic, partitions));
     if (todo.poll) {
-      poll(kafka);
+      poll(client);
+      countBrokers(client);
+    }
+  }
+
+  /** Whether partitions are silent of which Kafka has records; they go to another client, once. */
+  private boolean isAnotherToBeTried() {
+    lock.lock();
+    try {
+      long now = System.nanoTime();
+      var silent = held.values().stream()
+          .filter(of -> !of.triedAnother && of.isSilent(now, goneAfter) && of.confirmed > of.progress)
+          .toList();
+      silent.forEach(of -> {
+        LOG.warn("Kafka at {}: {} gives nothing at offset {}; trying another client", servers, of.tp, of.next);
+        of.triedAnother = of.isAside = of.seek = true;
+        of.epoch = Optional.empty();
+      });
+      return !silent.isEmpty();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Called with the lock held. */
+  private void decide(Client client, Todo todo) {
+    long now = System.nanoTime();
+    scarce &= held.values().stream().anyMatch(Held::isWanted);
+    boolean wasFull = full;
+    full = !reserve(client);
+    if (wasFull && !full) {
+      polling = now;
+    }
+    var active = new ArrayList<TopicPartition>();
+    for (var of : held.values()) {
+      if (of.isAside != (client == aside)) {
+        continue;
+      }
+      if (of.isForked() && of.isWanted()) {
+        skip(of, of.forked, of.wanted, false);
+        changed.signalAll();
+      }
+      if (of.isDoubtful(now, Math.min(goneAfter, LOOK_AFTER))) {
+        of.lookedUp = now;
+        todo.lookUp.computeIfAbsent(of.tp.topic(), topic -> new ArrayList<>()).add(of.tp);
+      }
+      if (!of.isActive(now)) {
+        of.seek = true;
+        continue;
+      }
+      active.add(of.tp);
+      if (!client.assigned.contains(of.tp)) {
+        of.seek = true;
+        of.assigned = now;
+      }
+      if (of.seek) {
+        todo.seek.put(of.tp, new OffsetAndMetadata(of.next, of.epoch, ""));
+        of.seek = false;
+      }
+    }
+    if (active.size() != client.assigned.size() || !client.assigned.containsAll(active)) {
+      todo.assign = active;
+      client.assigned = Set.copyOf(active);
+    }
+    todo.poll = !full && !active.isEmpty();
+    if (!full && !todo.poll) {
+      account.count(-client.share.poll());
+    }
+  }
+
+  /** Reserve room for a poll, for which a task that waits gives up what was read ahead. Called with the lock held. */
+  private boolean reserve(Client client) {
+    long poll = client.share.poll();
+    if (account.reserve(poll)) {
+      return true;
+    }
+    dropSpare();
+    // A task that has not seen yet what is there for it does not wait.
+    if (waiting == 0 || held.values().stream().anyMatch(of -> of.head < of.wanted && !of.chunks.isEmpty())) {
+      return account.reserve(poll);
+    }
+    scarce = true;
+    var largestFirst = new ArrayList<>(held.values());
+    largestFirst.sort(Comparator.comparingLong((Held of) -> of.bytes).reversed());
+    for (var of : largestFirst) {
+      if (account.reserve(poll)) {
+        return true;
+      }
+      if (!of.chunks.isEmpty()) {
+        of.evict();
+      }
+    }
+    // All that is left is what the tasks have in their hands, such as a record that is larger than the bound.
+    if (!account.reserve(poll)) {
+      account.count(poll);
     }
     return true;
   }
 
-  /** Whether a partition is silent for which no other client was tried. Called with the lock held. */
-  private boolean isAnotherToBeTried() {
-    long now = System.nanoTime();
-    var silent = held.values().stream().filter(of -> !of.triedAnother && of.isSilent(now, goneAfter)).toList();
-    silent.forEach(of -> {
-      LOG.warn("Kafka at {}: {} gives nothing at offset {}; trying another client", servers, of.tp, of.next);
-      of.triedAnother = true;
-    });
-    return !silent.isEmpty();
-  }
-
-  /** Called with the lock held. */
-  private void decide(Todo todo) {
-    long now = System.nanoTime();
-    long bytes = share.getAsLong();
-    if (assignmentChanged) {
-      todo.assign = List.copyOf(held.keySet());
-      assignmentChanged = false;
-    }
-    for (var of : held.values()) {
-      if (of.isForked() && of.wanted > of.next) {
-        skip(of, of.forked, of.wanted, false);
-        changed.signalAll();
-      }
-      if (of.isDoubtful(now, goneAfter)) {
-        of.lookedUp = now;
-        todo.lookUp.computeIfAbsent(of.tp.topic(), topic -> new ArrayList<>()).add(of.tp);
-      }
-      if (of.seek && !of.outOfRange) {
-        todo.seek.put(of.tp, of.next);
-        of.seek = false;
-      }
-      boolean stop = of.outOfRange || of.isForked() || (of.paused ? of.bytes > bytes / 2 : of.bytes > bytes);
-      if (stop != of.paused || todo.assign != null) {
-        of.paused = stop;
-        (stop ? todo.pause : todo.resume).add(of.tp);
-      }
-      todo.poll |= !stop;
-    }
-  }
-
-  private void poll(Consumer<ByteBuffer, ByteBuffer> kafka) {
-    ConsumerRecords<ByteBuffer, ByteBuffer> polled;
+  private void poll(Client client) {
+    var chunks = new ArrayList<Chunk>();
+    var epochs = new HashMap<TopicPartition, Optional<Integer>>();
     try {
-      polled = kafka.poll(POLL);
+      client.valve.open(client.share.poll());
+      var polled = client.kafka.poll(aside == null ? POLL : SHORT_POLL);
+      var positions = new HashMap<TopicPartition, Long>();
+      for (var tp : client.kafka.assignment()) {
+        positions.put(tp, position(client, tp));
+      }
+      // Copied into columns before the lock is taken; only this thread moves `next`, but a task may start it elsewhere.
+      for (var start : starts(positions.keySet())) {
+        var records = polled.records(start.tp());
+        var last = records.isEmpty() ? null : records.get(records.size() - 1);
+        long to = Math.max(last == null ? start.from() : last.offset() + 1, positions.get(start.tp()));
+        var chunk = Chunk.of(start.tp(), start.topic(), start.from(), to, records, this::columns);
+        if (chunk != null) {
+          chunks.add(chunk);
+          epochs.put(start.tp(), last == null ? Optional.empty() : last.leaderEpoch());
+        }
+      }
     } catch (WakeupException e) {
-      return;
+      // The next step looks at what changed.
     } catch (OffsetOutOfRangeException e) {
       outOfRange(e);
-      return;
+    } catch (KafkaException | IllegalStateException e) {
+      failed(e, client.assigned);
+    } finally {
+      add(chunks, epochs, client.share.poll());
     }
-    var positions = new HashMap<TopicPartition, Long>();
-    for (var tp : kafka.assignment()) {
-      positions.put(tp, position(kafka, tp));
-    }
-    // Copied into columns before the lock is taken; only this thread moves `next`, but a task may start it elsewhere.
-    var starts = starts(positions.keySet());
-    var chunks = new ArrayList<Chunk>();
-    starts.forEach((tp, from) -> {
-      var records = polled.records(tp);
-      long last = records.isEmpty() ? from : records.get(records.size() - 1).offset() + 1;
-      long to = Math.max(last, positions.get(tp));
-      chunks.addAll(Chunk.of(tp, UTF8String.fromString(tp.topic()), from, to, records, this::columns));
-    });
+  }
+
+  /** Take what was polled, in place of what was {@code reserved} for it. */
+  private void add(List<Chunk> chunks, Map<TopicPartition, Optional<Integer>> epochs, long reserved) {
     lock.lock();
     try {
       for (var chunk : chunks) {
         var of = held.get(chunk.tp);
         if (of != null && !of.seek && of.next == chunk.from) {
+          of.epoch = epochs.get(chunk.tp);
           of.add(chunk);
         }
       }
+      account.count(-reserved);
       if (!chunks.isEmpty()) {
         changed.signalAll();
       }
@@ -623,20 +831,37 @@ final class CachedConsumer implements Runnable {
     }
   }
 
-  private Chunk.Columns columns() {
-    var used = spare.poll();
-    return used == null ? new Chunk.Columns() : used;
+  private Chunk.Columns columns(Chunk.Sizes sizes) {
+    lock.lock();
+    try {
+      var last = spare.peekLast();
+      if (last == null) {
+        return new Chunk.Columns(sizes);
+      }
+      boolean fits = last.fit(sizes);
+      if (fits || last.isSmallerThan(sizes)) {
+        spare.removeLast();
+        spareBytes -= last.capacity();
+        account.count(-last.capacity());
+      }
+      return fits ? last : new Chunk.Columns(sizes);
+    } finally {
+      lock.unlock();
+    }
   }
 
+  /** Where the next chunk of a partition begins. */
+  private record Start(TopicPartition tp, UTF8String topic, long from) {}
+
   /** Where the next chunk of each begins, without those that are to be read from elsewhere. */
-  private Map<TopicPartition, Long> starts(Collection<TopicPartition> partitions) {
-    var starts = new LinkedHashMap<TopicPartition, Long>();
+  private List<Start> starts(Collection<TopicPartition> partitions) {
+    var starts = new ArrayList<Start>();
     lock.lock();
     try {
       for (var tp : partitions) {
         var of = held.get(tp);
         if (of != null && !of.seek) {
-          starts.put(tp, of.next);
+          starts.add(new Start(tp, of.topic, of.next));
         }
       }
     } finally {
@@ -646,16 +871,63 @@ final class CachedConsumer implements Runnable {
   }
 
   /** The consumer's position, 0 if it is not known at present. What was polled must not be lost by asking. */
-  private long position(Consumer<?, ?> kafka, TopicPartition tp) {
+  private long position(Client client, TopicPartition tp) {
     while (true) {
       try {
-        return kafka.position(tp, Duration.ZERO);
+        return client.kafka.position(tp, Duration.ZERO);
       } catch (WakeupException e) {
         // The next step looks at what changed; the call is made again.
       } catch (OffsetOutOfRangeException e) {
         outOfRange(e);
       } catch (TimeoutException e) {
         return 0;
+      } catch (KafkaException e) {
+        failed(e, client.assigned);
+        return 0;
+      }
+    }
+  }
+
+  /** Take note of an error as a fault of its partitions; throws it if it is of none. */
+  private void failed(RuntimeException error, Collection<TopicPartition> partitions) {
+    var faulty = Fault.partitionsOf(error, partitions);
+    if (faulty.isEmpty()) {
+      throw error;
+    }
+    faulty.forEach(tp -> faulty(tp, Fault.kindOf(error), Fault.words(error), error));
+  }
+
+  private void faulty(TopicPartition tp, ReadException.Kind kind, String why, Throwable cause) {
+    lock.lock();
+    try {
+      var of = held.get(tp);
+      if (of == null) {
+        return;
+      }
+      if (of.fault == null) {
+        LOG.warn("Kafka at {}: {} cannot be read at offset {}: {}: {}; trying again", servers, tp, of.next, kind, why);
+      }
+      of.fault = new Fault(kind, why, cause, System.nanoTime() + RETRY_FAULT);
+      changed.signalAll();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Count the brokers that may answer this client, once for each topic; their number says how much it may fetch. */
+  private void countBrokers(Client client) {
+    for (var tp : client.assigned) {
+      if (client.topics.add(tp.topic())) {
+        try {
+          var partitions = client.kafka.partitionsFor(tp.topic(), SHORT_POLL);
+          long nodes = partitions == null ? 0 : partitions.stream()
+              .flatMap(of -> Stream.of(of.replicas())).map(Node::id).distinct().count();
+          memory.brokers(servers, (int) Math.max(1, nodes));
+        } catch (WakeupException e) {
+          client.topics.remove(tp.topic());
+        } catch (KafkaException e) {
+          // A poll, or a look-up, says it.
+        }
       }
     }
   }
@@ -678,30 +950,45 @@ final class CachedConsumer implements Runnable {
     }
   }
 
-  /** Ask Kafka where partitions of a topic begin and end that give nothing. */
+  /** Ask Kafka for the leaders of a topic's partitions that give nothing, and where they begin and end. */
   private void lookUp(Consumer<?, ?> kafka, String topic, List<TopicPartition> partitions) {
     try {
-      var begins = kafka.beginningOffsets(partitions, LOOK_UP);
-      var ends = kafka.endOffsets(partitions, LOOK_UP);
-      partitions.forEach(tp -> found(tp, new Range(begins.get(tp), ends.get(tp))));
+      var leaders = leaders(kafka, topic);
+      var led = partitions.stream().filter(tp -> leaders == null || leaders.getOrDefault(tp.partition(), true)).toList();
+      partitions.stream().filter(tp -> !led.contains(tp))
+          .forEach(tp -> faulty(tp, ReadException.Kind.LEADER, "it has no leader", null));
+      if (led.isEmpty()) {
+        return;
+      }
+      try {
+        var begins = kafka.beginningOffsets(led, LOOK_UP);
+        var ends = kafka.endOffsets(led, LOOK_UP);
+        led.forEach(tp -> found(tp, new Range(begins.get(tp), ends.get(tp))));
+      } catch (TimeoutException | UnknownTopicOrPartitionException e) {
+        var present = leaders(kafka, topic);
+        if (present != null) {
+          led.stream().filter(tp -> !present.containsKey(tp.partition())).forEach(tp -> found(tp, null));
+        }
+      }
     } catch (WakeupException e) {
       // Asked again soon.
-    } catch (TimeoutException | UnknownTopicOrPartitionException e) {
-      Set<Integer> present = partitionsOf(kafka, topic);
-      if (present != null) {
-        partitions.stream().filter(tp -> !present.contains(tp.partition())).forEach(tp -> found(tp, null));
-      }
+    } catch (KafkaException e) {
+      failed(e, partitions);
     }
   }
 
-  /** The partitions of a topic, null if Kafka does not say. */
-  private static Set<Integer> partitionsOf(Consumer<?, ?> kafka, String topic) {
+  /** The partitions of a topic, each with whether it has a leader; null if Kafka does not say. */
+  private static Map<Integer, Boolean> leaders(Consumer<?, ?> kafka, String topic) {
     try {
       var partitions = kafka.partitionsFor(topic, LOOK_UP);
-      return partitions == null ? Set.of() : partitions.stream().map(PartitionInfo::partition).collect(toSet());
+      var found = new HashMap<Integer, Boolean>();
+      if (partitions != null) {
+        partitions.forEach(of -> found.put(of.partition(), of.leader() != null && !of.leader().isEmpty()));
+      }
+      return found;
     } catch (UnknownTopicOrPartitionException e) {
-      return Set.of();
-    } catch (KafkaException e) {
+      return Map.of();
+    } catch (TimeoutException e) {
       return null;
     }
   }
@@ -711,13 +998,14 @@ final class CachedConsumer implements Runnable {
     lock.lock();
     try {
       var of = held.get(tp);
-      if (of == null || of.seek) {
-        return;
+      if (of == null || (of.seek && of.isActive(System.nanoTime()))) {
+        return; // a task has it read from elsewhere now
       }
       if (bounds != null && of.next < bounds.from()) {
         skip(of, of.next, bounds.from(), true);
       } else if (bounds != null && of.next <= bounds.to() && bounds.to() >= of.wanted) {
         of.missingSince = 0;
+        of.confirmed = System.nanoTime();
         resume(of);
       } else {
         endsEarly(of);

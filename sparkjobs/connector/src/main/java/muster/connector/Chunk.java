@@ -4,10 +4,11 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.function.Supplier;
+import java.util.function.Function;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -17,13 +18,12 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>A chunk reaches from {@link #from} to {@link #to}, the offset at which the next one begins; its records are the rows
  * {@code low} to {@code high} of the columns. Keys and values are each in one array, copied once out of what Kafka's client
  * has decompressed. The arrays are used again when the rows have been read.
+ *
+ * <p>Of two chunks that share columns one counts their memory: the one that is kept longer.
  */
 final class Chunk {
-  /** Bytes of a chunk's keys, values and headers at which the next one begins: a batch of Spark's is one chunk. */
-  static final int MOST_BYTES = 16 << 20;
-
-  /** What a record takes besides its key, value and headers. */
-  private static final int OVERHEAD = 40;
+  /** Bytes of a chunk and its columns without any row. */
+  private static final int EMPTY = 512;
 
   final TopicPartition tp;
   final UTF8String topic;
@@ -37,7 +37,19 @@ final class Chunk {
 
   private final Columns columns;
 
-  private Chunk(TopicPartition tp, UTF8String topic, long from, long to, int low, int high, Columns columns, Gone gone) {
+  /** Whether the columns' memory counts for this chunk. */
+  private final boolean owner;
+
+  private Chunk(
+      TopicPartition tp,
+      UTF8String topic,
+      long from,
+      long to,
+      int low,
+      int high,
+      Columns columns,
+      boolean owner,
+      Gone gone) {
     this.tp = tp;
     this.topic = topic;
     this.from = from;
@@ -45,66 +57,51 @@ final class Chunk {
     this.low = low;
     this.high = high;
     this.columns = columns;
+    this.owner = owner;
     this.gone = gone;
   }
 
   /** Offsets that hold no record, as with compaction and the markers of transactions. */
   static Chunk empty(TopicPartition tp, UTF8String topic, long from, long to) {
-    return new Chunk(tp, topic, from, to, 0, 0, Columns.NONE, null);
+    return new Chunk(tp, topic, from, to, 0, 0, Columns.NONE, false, null);
   }
 
   /** Offsets whose records are gone; a partition that ends may have ended before them, at {@code gone}. */
   static Chunk gone(TopicPartition tp, UTF8String topic, long from, long to, long gone, boolean deleted) {
     return new Chunk(
-        tp, topic, from, to, 0, 0, Columns.NONE, new Gone(tp.topic(), tp.partition(), gone, to, deleted));
+        tp, topic, from, to, 0, 0, Columns.NONE, false, new Gone(tp.topic(), tp.partition(), gone, to, deleted));
   }
 
   /**
-   * The chunks of what was polled of a partition; {@code to} is the consumer's position afterwards. {@code columns} gives
-   * new ones, or some that are to be filled again.
+   * What was polled of a partition; {@code to} is the consumer's position afterwards. Null if there is nothing.
+   * {@code columns} gives new ones, or some that are to be filled again.
    */
-  static List<Chunk> of(
+  static Chunk of(
       TopicPartition tp,
       UTF8String topic,
       long from,
       long to,
       List<ConsumerRecord<ByteBuffer, ByteBuffer>> records,
-      Supplier<Columns> columns) {
-    var chunks = new ArrayList<Chunk>();
-    int first = 0;
-    long start = from;
-    var sizes = Sizes.NONE;
-    for (int i = 0; i < records.size(); i++) {
-      var record = records.get(i);
-      var more = sizes.and(record);
-      if (i > first && more.sum() > MOST_BYTES) {
-        chunks.add(filled(tp, topic, start, record.offset(), records.subList(first, i), sizes, columns));
-        first = i;
-        start = record.offset();
-        more = Sizes.NONE.and(record);
-      }
-      sizes = more;
+      Function<Sizes, Columns> columns) {
+    if (records.isEmpty()) {
+      return to > from ? empty(tp, topic, from, to) : null;
     }
-    if (first < records.size()) {
-      chunks.add(filled(tp, topic, start, to, records.subList(first, records.size()), sizes, columns));
-    } else if (to > from) {
-      chunks.add(empty(tp, topic, from, to));
-    }
-    return chunks;
+    var sizes = Sizes.of(records);
+    return new Chunk(tp, topic, from, to, 0, records.size(), columns.apply(sizes).fill(records, sizes), true, null);
   }
 
   int rows() {
     return high - low;
   }
 
-  /** The memory that the rows take, about. */
-  long bytes() {
-    return columns.rows == 0 ? 0 : columns.bytes * rows() / columns.rows;
+  /** The bytes of memory that count for this chunk: its columns' whole arrays. */
+  long held() {
+    return owner ? columns.capacity() : EMPTY;
   }
 
-  /** The columns, to be filled again; null if there are none, or another chunk has rows of them that follow these. */
+  /** The columns, to be filled again; null if there are none, or another chunk counts them. */
   Columns used() {
-    return rows() > 0 && high == columns.rows ? columns : null;
+    return owner ? columns : null;
   }
 
   /** The bytes of the rows' keys, values and headers. */
@@ -117,14 +114,30 @@ final class Chunk {
     return size;
   }
 
-  /** What is before {@code offset}. */
+  /** What is before {@code offset}, where the rest is not kept. */
   Chunk before(long offset) {
-    return new Chunk(tp, topic, from, offset, low, row(offset), columns, gone(from, offset));
+    int row = row(offset);
+    return row - low < columns.rows / 2 ? copied(from, offset, low, row) : shared(from, offset, low, row, owner);
   }
 
-  /** What begins at {@code offset}. */
-  Chunk since(long offset) {
-    return new Chunk(tp, topic, offset, to, row(offset), high, columns, gone(offset, to));
+  /** What is before {@code offset}, and what begins there, which is kept longer: copied where it is the smaller part. */
+  Chunk[] split(long offset) {
+    int row = row(offset);
+    boolean copies = high - row <= columns.rows / 2;
+    return new Chunk[] {
+      shared(from, offset, low, row, owner && copies),
+      copies ? copied(offset, to, row, high) : shared(offset, to, row, high, owner)
+    };
+  }
+
+  private Chunk shared(long start, long end, int first, int last, boolean owns) {
+    return new Chunk(tp, topic, start, end, first, last, columns, owns, gone(start, end));
+  }
+
+  private Chunk copied(long start, long end, int first, int last) {
+    boolean empty = first == last;
+    var copy = empty ? Columns.NONE : columns.copy(first, last);
+    return new Chunk(tp, topic, start, end, 0, last - first, copy, !empty, gone(start, end));
   }
 
   private Gone gone(long start, long end) {
@@ -139,31 +152,30 @@ final class Chunk {
     return found < 0 ? -found - 1 : found;
   }
 
-  private static Chunk filled(
-      TopicPartition tp,
-      UTF8String topic,
-      long from,
-      long to,
-      List<ConsumerRecord<ByteBuffer, ByteBuffer>> records,
-      Sizes sizes,
-      Supplier<Columns> columns) {
-    return new Chunk(tp, topic, from, to, 0, records.size(), columns.get().fill(records, sizes), null);
-  }
+  /** The number of some records and their bytes. */
+  record Sizes(int rows, int keys, int values, long headers) {
+    /** What a header takes besides its key and value. */
+    private static final int HEADER = 96;
 
-  /** The bytes of some records. */
-  private record Sizes(int keys, int values, long headers) {
-    static final Sizes NONE = new Sizes(0, 0, 0);
-
-    Sizes and(ConsumerRecord<ByteBuffer, ByteBuffer> record) {
-      long ofHeaders = 0;
-      for (Header header : record.headers().toArray()) {
-        ofHeaders += header.key().length() + (header.value() == null ? 0 : header.value().length);
+    static Sizes of(List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
+      int keys = 0;
+      int values = 0;
+      long headers = 0;
+      for (var record : records) {
+        keys = Math.addExact(keys, length(record.key()));
+        values = Math.addExact(values, length(record.value()));
+        headers += of(record.headers());
       }
-      return new Sizes(keys + length(record.key()), values + length(record.value()), headers + ofHeaders);
+      return new Sizes(records.size(), keys, values, headers);
     }
 
-    long sum() {
-      return (long) keys + values + headers;
+    /** The bytes of headers, and of the objects that hold them. */
+    static long of(Headers headers) {
+      long sum = 0;
+      for (Header header : headers.toArray()) {
+        sum += HEADER + header.key().length() + (header.value() == null ? 0 : header.value().length);
+      }
+      return sum;
     }
 
     private static int length(ByteBuffer buffer) {
@@ -226,17 +238,20 @@ final class Chunk {
     return columns.headerValues.get(header);
   }
 
-  /** The rows of one chunk after the other: arrays that are large enough are filled again. */
+  /** The rows of one chunk after the other. */
   static final class Columns {
-    private static final Columns NONE = new Columns();
+    private static final Columns NONE = new Columns(new Sizes(0, 0, 0, 0));
 
-    private final Bytes keys = new Bytes();
-    private final Bytes values = new Bytes();
-    private long[] offsets = {};
-    private long[] timestamps = {};
-    private byte[] timestampTypes = {};
+    /** Bytes of a row in the arrays that have one element a row. */
+    private static final int ROW = 25;
+
+    private final Bytes keys;
+    private final Bytes values;
+    private final long[] offsets;
+    private final long[] timestamps;
+    private final byte[] timestampTypes;
     private int rows;
-    private long bytes;
+    private long headers;
 
     /** The end of each record's headers; null where no record has any. */
     private int[] headerEnds;
@@ -244,15 +259,71 @@ final class Chunk {
     private final List<UTF8String> headerKeys = new ArrayList<>();
     private final List<byte[]> headerValues = new ArrayList<>();
 
+    /** Columns for records of about these sizes. */
+    Columns(Sizes sizes) {
+      int most = rounded(sizes.rows());
+      keys = new Bytes(most, rounded(sizes.keys()));
+      values = new Bytes(most, rounded(sizes.values()));
+      offsets = new long[most];
+      timestamps = new long[most];
+      timestampTypes = new byte[most];
+    }
+
+    /** At most an eighth more, so that what comes next, about as large, fits as well. */
+    private static int rounded(int size) {
+      int step = Math.max(1, Integer.highestOneBit(size) >> 3);
+      return (int) Math.min(Integer.MAX_VALUE - 8, ((long) size + step - 1) / step * step);
+    }
+
+    /** The bytes of all arrays. */
+    long capacity() {
+      return EMPTY + keys.data.length + values.data.length + (long) ROW * offsets.length + headers;
+    }
+
+    /** Whether these records fit, and leave no more free than they take. */
+    boolean fit(Sizes sizes) {
+      return !isSmallerThan(sizes)
+          && offsets.length <= 2 * sizes.rows()
+          && (long) keys.data.length + values.data.length <= 2L * ((long) sizes.keys() + sizes.values());
+    }
+
+    /** Whether these records do not fit. */
+    boolean isSmallerThan(Sizes sizes) {
+      return offsets.length < sizes.rows() || keys.data.length < sizes.keys() || values.data.length < sizes.values();
+    }
+
+    private Columns copy(int low, int high) {
+      var copy = new Columns(new Sizes(high - low, keys.size(low, high), values.size(low, high), 0));
+      copy.rows = high - low;
+      copy.keys.copy(keys, low, high);
+      copy.values.copy(values, low, high);
+      System.arraycopy(offsets, low, copy.offsets, 0, copy.rows);
+      System.arraycopy(timestamps, low, copy.timestamps, 0, copy.rows);
+      System.arraycopy(timestampTypes, low, copy.timestampTypes, 0, copy.rows);
+      if (headerEnds != null) {
+        copy.copyHeaders(this, low, high);
+      }
+      return copy;
+    }
+
+    private void copyHeaders(Columns of, int low, int high) {
+      int first = low == 0 ? 0 : of.headerEnds[low - 1];
+      int last = high == 0 ? 0 : of.headerEnds[high - 1];
+      headerEnds = new int[rows];
+      for (int row = 0; row < rows; row++) {
+        headerEnds[row] = of.headerEnds[low + row] - first;
+      }
+      headerKeys.addAll(of.headerKeys.subList(first, last));
+      headerValues.addAll(of.headerValues.subList(first, last));
+      for (int header = 0; header < headerKeys.size(); header++) {
+        byte[] value = headerValues.get(header);
+        headers += Sizes.HEADER + headerKeys.get(header).numBytes() + (value == null ? 0 : value.length);
+      }
+    }
+
     private Columns fill(List<ConsumerRecord<ByteBuffer, ByteBuffer>> records, Sizes sizes) {
       rows = records.size();
-      if (offsets.length < rows) {
-        offsets = new long[rows];
-        timestamps = new long[rows];
-        timestampTypes = new byte[rows];
-      }
-      keys.clear(rows, sizes.keys());
-      values.clear(rows, sizes.values());
+      headers = sizes.headers();
       headerEnds = null;
       headerKeys.clear();
       headerValues.clear();
@@ -265,7 +336,6 @@ final class Chunk {
         timestampTypes[row] = (byte) record.timestampType().id;
         addHeaders(row, record);
       }
-      bytes = sizes.sum() + (long) OVERHEAD * rows;
       return this;
     }
 
@@ -286,17 +356,22 @@ final class Chunk {
 
   /** A column of bytes, all in one array. */
   private static final class Bytes {
-    private byte[] data = {};
+    private final byte[] data;
 
     /** Where each ends; the complement of it where there is none. */
-    private int[] ends = {};
+    private final int[] ends;
 
-    void clear(int rows, int size) {
-      if (data.length < size) {
-        data = new byte[size];
-      }
-      if (ends.length < rows) {
-        ends = new int[rows];
+    Bytes(int rows, int size) {
+      data = new byte[size];
+      ends = new int[rows];
+    }
+
+    void copy(Bytes of, int low, int high) {
+      int first = of.start(low);
+      System.arraycopy(of.data, first, data, 0, of.size(low, high));
+      for (int row = low; row < high; row++) {
+        int end = of.ends[row];
+        ends[row - low] = end < 0 ? ~(~end - first) : end - first;
       }
     }
 

@@ -13,22 +13,19 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
  * <p>Two tasks of one slot may run at once: a handler that goes through its batch in two threads, speculation, a task that
  * was believed dead. If they shared a consumer, each would take records from the other. So the second gets one of its own.
  *
- * <p>All consumers together read ahead within one bound, of which each partition has an even share.
+ * <p>All consumers together read ahead within one bound, see {@link Memory}.
  */
 final class ConsumerPool {
-  /** Bytes that are read ahead at most: enough for the time between two batches, and not more, because the heap grows. */
-  private static final long MOST = 48L << 20;
-
   static final ConsumerPool INSTANCE =
-      new ConsumerPool(Math.min(MOST, Runtime.getRuntime().maxMemory() / 8), ConsumerPool::open);
+      new ConsumerPool(new Memory(Memory.usual(Runtime.getRuntime().maxMemory())), ConsumerPool::open);
 
   interface Opener {
-    Consumer<ByteBuffer, ByteBuffer> open(Map<String, String> settings, String clientId);
+    Consumer<ByteBuffer, ByteBuffer> open(
+        Map<String, String> settings, String clientId, Memory.Share share, Valve valve);
   }
 
-  private final long bound;
+  private final Memory memory;
   private final Opener opener;
-  private final AtomicInteger partitions = new AtomicInteger();
   private final AtomicInteger made = new AtomicInteger();
   private final ConcurrentHashMap<Key, CachedConsumer> idle = new ConcurrentHashMap<>();
 
@@ -38,10 +35,13 @@ final class ConsumerPool {
   /** A task's hold of a consumer, by the number of its lease. */
   record Lease(CachedConsumer consumer, long number) {}
 
-  /** {@code bound} is in bytes. */
-  ConsumerPool(long bound, Opener opener) {
-    this.bound = bound;
+  ConsumerPool(Memory memory, Opener opener) {
+    this.memory = memory;
     this.opener = opener;
+  }
+
+  Memory memory() {
+    return memory;
   }
 
   /** Lease the slot's consumer. It has to be given back. */
@@ -54,9 +54,8 @@ final class ConsumerPool {
     var consumer =
         new CachedConsumer(
             cluster.servers(),
-            () -> opener.open(cluster.settings(), "muster-" + made.incrementAndGet()),
-            this::share,
-            partitions::addAndGet);
+            (share, valve) -> opener.open(cluster.settings(), "muster-" + made.incrementAndGet(), share, valve),
+            memory);
     consumer.start();
     return new Lease(consumer, consumer.lease());
   }
@@ -79,12 +78,9 @@ final class ConsumerPool {
     });
   }
 
-  /** How many bytes of a partition may be read ahead. */
-  private long share() {
-    return bound / Math.max(1, partitions.get());
-  }
-
-  private static Consumer<ByteBuffer, ByteBuffer> open(Map<String, String> settings, String clientId) {
-    return new KafkaConsumer<>(ConsumerSettings.of(settings, clientId));
+  private static Consumer<ByteBuffer, ByteBuffer> open(
+      Map<String, String> settings, String clientId, Memory.Share share, Valve valve) {
+    Valve.quiet();
+    return new KafkaConsumer<>(ConsumerSettings.of(settings, clientId, share), valve.keys, valve.values);
   }
 }

@@ -1,10 +1,10 @@
 package muster.connector;
 
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
-import org.apache.kafka.common.serialization.ByteBufferDeserializer;
 
 /** The settings of Kafka's consumer: the agent's, on top of what suits reading ranges, below what it needs. */
 final class ConsumerSettings {
@@ -15,7 +15,6 @@ final class ConsumerSettings {
           // One poll is one chunk. Of more records, most have left the processor's cache before they are put into columns.
           ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "2000",
           ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, Integer.toString(2 << 20),
-          ConsumerConfig.FETCH_MAX_BYTES_CONFIG, Integer.toString(16 << 20),
           // The operating system sizes the buffer, which is better than Kafka's 64 kB on every network but the slowest.
           ConsumerConfig.RECEIVE_BUFFER_CONFIG, "-1",
           ConsumerConfig.RECONNECT_BACKOFF_MAX_MS_CONFIG, "1000",
@@ -30,8 +29,8 @@ final class ConsumerSettings {
           ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "none",
           ConsumerConfig.ALLOW_AUTO_CREATE_TOPICS_CONFIG, "false",
           ConsumerConfig.ENABLE_METRICS_PUSH_CONFIG, "false",
-          ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, ByteBufferDeserializer.class,
-          ConsumerConfig.VALUE_DESERIALIZER_CLASS_CONFIG, ByteBufferDeserializer.class);
+          // The other one fetches in a thread of its own, before it is asked to.
+          ConsumerConfig.GROUP_PROTOCOL_CONFIG, "classic");
 
   /** Written so that relocation, which also changes texts, leaves it alone. */
   private static final String KAFKA = String.join(".", "org", "apache", "kafka", "");
@@ -49,15 +48,30 @@ final class ConsumerSettings {
     }
   }
 
-  /** The settings for one consumer. Class names of Kafka's own in them may be those of its plain jar. */
-  static Map<String, Object> of(Map<String, String> given, String clientId) {
+  /**
+   * The settings for one consumer, which fetches no more than its share at a time. Class names of Kafka's own in them may be
+   * those of its plain jar.
+   */
+  static Map<String, Object> of(Map<String, String> given, String clientId, Memory.Share share) {
     String client = ConsumerConfig.class.getPackageName();
     String here = client.substring(0, client.length() - "clients.consumer".length());
     var settings = new HashMap<>(DEFAULTS);
     given.forEach((name, value) -> settings.put(name, value.replace(KAFKA, here)));
     settings.putAll(FIXED);
     settings.remove(ConsumerConfig.GROUP_ID_CONFIG);
+    for (var name : List.of(ConsumerConfig.FETCH_MAX_BYTES_CONFIG, ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG)) {
+      settings.merge(name, Long.toString(share.fetch()), ConsumerSettings::least);
+    }
     settings.merge(ConsumerConfig.CLIENT_ID_CONFIG, clientId, (name, more) -> name + "-" + more);
     return settings;
+  }
+
+  /** The smaller of two numbers; the first if it is none, which Kafka's client says then. */
+  private static Object least(Object given, Object most) {
+    try {
+      return Long.toString(Math.min(Long.parseLong(given.toString().trim()), Long.parseLong(most.toString())));
+    } catch (NumberFormatException e) {
+      return given;
+    }
   }
 }

@@ -49,6 +49,10 @@ final class ExecutorLocations extends SparkListener {
     hosts.remove(executor);
   }
 
+  synchronized boolean isThere(String executor) {
+    return hosts.containsKey(executor);
+  }
+
   /** Where the task of a slot prefers to run, as Spark writes it. */
   synchronized String[] of(int slot, int slots) {
     executorOf.keySet().removeIf(known -> known >= slots);

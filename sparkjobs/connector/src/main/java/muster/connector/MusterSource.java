@@ -19,7 +19,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * {@code spark.readStream.format("muster-kafka")}: the Kafka partitions that a Muster consumer holds, as a stream.
  *
  * <p>Options: {@code agent} (URL of the consumer's local API), {@code token} (its bearer token for this query) and
- * {@code read_timeout} (seconds for which a partition may give nothing before a task fails; 120). How to reach Kafka is
+ * {@code read_timeout} (seconds for which a partition may give nothing before a task fails; 120) and
+ * {@code max_read_ahead} (bytes that an executor holds of what is read ahead; an eighth of its heap, at most 64 MB). How to reach Kafka is
  * no option, because Spark shows options in plans; the agent says it.
  */
 public final class MusterSource implements TableProvider, DataSourceRegister {
@@ -104,7 +105,8 @@ public final class MusterSource implements TableProvider, DataSourceRegister {
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
       return new BatchStream(
-          new AgentClient(required("agent"), required("token")), options.getLong("read_timeout", 120));
+          new AgentClient(required("agent"), required("token")), options.getLong("read_timeout", 120),
+          options.getLong("max_read_ahead", 0));
     }
 
     private String required(String name) {

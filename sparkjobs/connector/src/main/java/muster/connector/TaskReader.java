@@ -54,7 +54,7 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
       throw new IOException("the task has ended; end what still reads for it, such as the writer of a script's input");
     }
     if (chunk != null) {
-      leased.get(current).consumer().giveBack(chunk);
+      leased.get(current).consumer().giveBack(leased.get(current).number(), chunk);
     }
     while (current < leased.size()) {
       chunk = take(leased.get(current));

@@ -12,10 +12,13 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.SaslAuthenticationException;
 import org.apache.kafka.common.errors.TopicAuthorizationException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -25,17 +28,21 @@ import org.junit.jupiter.api.Timeout;
 class CachedConsumerTest {
   private static final TopicPartition A = new TopicPartition("t", 0);
   private static final TopicPartition B = new TopicPartition("t", 1);
+  private static final TopicPartition OTHER = new TopicPartition("other", 0);
 
   private final FakeKafka kafka = new FakeKafka();
   private final List<FakeKafka> opened = new ArrayList<>();
   private final List<Gone> gone = new ArrayList<>();
-  private long share = 1 << 20;
+  /** The least bound that one consumer can have. */
+  private static final long SMALL = 256 << 10;
+
+  private final Memory memory = new Memory(64 << 20);
   private final CachedConsumer consumer =
-      new CachedConsumer("k:9092", this::open, () -> share, more -> {}, TimeUnit.MILLISECONDS.toNanos(100));
+      new CachedConsumer("k:9092", this::open, memory, TimeUnit.MILLISECONDS.toNanos(100));
 
   private long lease = consumer.lease();
 
-  private FakeKafka open() {
+  private FakeKafka open(Memory.Share share, Valve valve) {
     opened.add(opened.isEmpty() ? kafka : new FakeKafka(kafka));
     return opened.get(opened.size() - 1);
   }
@@ -63,7 +70,7 @@ class CachedConsumerTest {
         found.get(chunk.tp).add(chunk.offset(row));
         assertEquals("v" + chunk.offset(row), new String(chunk.value(row), StandardCharsets.UTF_8));
       }
-      consumer.giveBack(chunk);
+      consumer.giveBack(lease, chunk);
     }
     return found;
   }
@@ -266,24 +273,94 @@ class CachedConsumerTest {
     assertEquals(List.of(new Gone("t", 0, 10, 20, false)), gone);
   }
 
-  @Test
-  void readingAheadStopsAtTheShareOfMemory() throws Exception {
-    kafka.write(A, 0, 1000);
-    share = 500;
-    consumer.start();
-    read(A, 0, 10);
-    Thread.sleep(100);
-    assertTrue(kafka.readTo(A) < 100, "read up to " + kafka.readTo(A));
-    assertEquals(offsets(10, 1000), read(A, 10, 1000));
+  /** All room for reading ahead is used, and no more. */
+  private void fill(TopicPartition tp) throws Exception {
+    long[] before = {-1};
+    eventually(() -> kafka.readTo(tp) == before[0] || (before[0] = pause(kafka.readTo(tp))) < 0, "it stops");
+    assertTrue(memory.held() <= SMALL && memory.held() > SMALL - 40_000, "held: " + memory.held());
+  }
+
+  private static long pause(long result) {
+    try {
+      Thread.sleep(50);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    return result;
   }
 
   @Test
-  void refusalFailsTheTaskAndEndsTheConsumer() throws Exception {
+  void readingAheadStopsAtTheBoundAndGoesOnAsTasksTake() throws Exception {
+    memory.limit(SMALL, 1);
+    kafka.write(A, 0, 3000);
+    consumer.start();
+    read(A, 0, 10);
+    fill(A);
+    assertTrue(kafka.readTo(A) < 2000, "read up to " + kafka.readTo(A));
+    assertEquals(offsets(10, 3000), read(A, 10, 3000));
+  }
+
+  @Test
+  void taskThatWaitsHasWhatWasReadAheadOfOthersGivenUp() throws Exception {
+    memory.limit(SMALL, 1);
+    kafka.write(A, 0, 3000);
+    kafka.bounds(B, 0, 0);
+    consumer.start();
+    read(Map.of(A, new Range(0, 10), B, new Range(0, 0)));
+    fill(A);
+    kafka.write(B, 0, 300);
+    assertEquals(offsets(0, 300), read(Map.of(A, new Range(10, 10), B, new Range(0, 300))).get(B));
+    assertTrue(memory.held() <= SMALL, "held: " + memory.held());
+    assertEquals(offsets(10, 3000), read(Map.of(A, new Range(10, 3000), B, new Range(300, 300))).get(A));
+  }
+
+  @Test
+  void recordLargerThanTheBoundPassesAlone() throws Exception {
+    memory.limit(SMALL, 1);
+    kafka.write(A, 0, 5);
+    kafka.put(FakeKafka.record(A, 2, null, "x".repeat(2 * (int) SMALL)));
+    consumer.start();
+    consumer.hold(lease, Map.of(A, new Range(0, 5)));
+    var sizes = new ArrayList<Long>();
+    for (Chunk chunk = consumer.take(lease, 5); chunk != null; chunk = consumer.take(lease, 5)) {
+      sizes.add(chunk.size());
+      consumer.giveBack(lease, chunk);
+    }
+    assertTrue(sizes.stream().mapToLong(size -> size).sum() > 2 * SMALL);
+    eventually(() -> memory.held() <= SMALL, "it is not kept");
+  }
+
+  @Test
+  void whatATaskHasDoesNotCountAfterItsLease() throws Exception {
+    memory.limit(SMALL, 1);
+    kafka.write(A, 0, 100);
+    consumer.start();
+    for (int i = 0; i < 1000; i++) {
+      consumer.hold(lease, Map.of(A, new Range(0, 100)));
+      consumer.take(lease, 5);
+      consumer.release(() -> {});
+      lease = consumer.lease();
+    }
+    assertEquals(offsets(0, 100), read(A, 0, 100));
+    assertTrue(memory.held() <= SMALL, "held: " + memory.held());
+  }
+
+  @Test
+  void closedConsumerHoldsNothing() throws Exception {
+    kafka.write(A, 0, 100);
+    consumer.start();
+    read(A, 0, 50);
+    consumer.close();
+    eventually(() -> memory.held() == 0, "all is given up");
+  }
+
+  @Test
+  void errorOfTheWholeClientFailsTheTaskAndEndsTheConsumer() throws Exception {
     kafka.write(A, 0, 10);
-    kafka.fail(new TopicAuthorizationException("t"));
+    kafka.fail(new SaslAuthenticationException("who are you?"));
     consumer.start();
     var error = assertThrows(IOException.class, () -> read(A, 0, 10));
-    assertTrue(error.getMessage().contains("Kafka at k:9092: topic 't', partition 0, offset 0"), error.getMessage());
+    assertTrue(error.getMessage().startsWith("KAFKA: topic 't', partition 0, offset 0: Kafka at k:9092: "), error.getMessage());
     assertFalse(consumer.release(() -> {}));
     assertEquals(0, consumer.lease());
     eventually(kafka::left, "the consumer leaves Kafka");
@@ -300,8 +377,125 @@ class CachedConsumerTest {
     assertEquals(offsets(5, 100), found.get(A));
     assertEquals(offsets(10, 100), found.get(B));
     assertEquals(2, opened.size());
-    assertTrue(kafka.left());
+    assertFalse(kafka.left(), "what it has of others stays");
     assertEquals(List.of(), gone);
+    int before = opened.get(1).seeks();
+    assertEquals(offsets(100, 150), readWritten(150));
+    assertEquals(before, opened.get(1).seeks(), "it goes on there");
+  }
+
+  private List<Long> readWritten(long to) throws Exception {
+    kafka.write(A, 100, to);
+    return read(Map.of(A, new Range(100, to), B, new Range(100, 100))).get(A);
+  }
+
+  @Test
+  void partitionThatQueuesBehindASlowTaskIsNoFalseAlarm() throws Exception {
+    memory.limit(SMALL, 1);
+    kafka.write(A, 0, 3000);
+    kafka.write(B, 0, 10);
+    consumer.start();
+    consumer.hold(lease, Map.of(A, new Range(0, 3000), B, new Range(0, 10)));
+    var taken = new ArrayList<Long>();
+    for (Chunk chunk = consumer.take(lease, 5); chunk != null; chunk = consumer.take(lease, 5)) {
+      if (taken.isEmpty()) {
+        Thread.sleep(500); // far longer than silence may last
+      }
+      for (int row = 0; row < chunk.rows(); row++) {
+        taken.add(chunk.offset(row));
+      }
+      consumer.giveBack(lease, chunk);
+    }
+    assertEquals(3010, taken.size());
+    assertEquals(1, opened.size());
+  }
+
+  @Test
+  void partitionWithoutRecordsIsNotTriedElsewhere() throws Exception {
+    kafka.write(A, 0, 10);
+    consumer.start();
+    consumer.hold(lease, Map.of(A, new Range(0, 20)));
+    var found = new ArrayList<Gone>();
+    for (Chunk chunk = consumer.take(lease, 5); chunk != null; chunk = consumer.take(lease, 5)) {
+      found.add(chunk.gone);
+    }
+    assertEquals(new Gone("t", 0, 10, 20, false), found.get(found.size() - 1));
+    assertEquals(1, opened.size());
+  }
+
+  /** Take until a partition fails. */
+  private ReadException failure() {
+    return assertThrows(ReadException.class, () -> {
+      for (Chunk chunk = consumer.take(lease, 5); chunk != null; chunk = consumer.take(lease, 5)) {
+        consumer.giveBack(lease, chunk);
+      }
+    });
+  }
+
+  @Test
+  void unreadablePartitionFailsOnlyTheTaskThatWantsIt() throws Exception {
+    kafka.write(A, 0, 10);
+    kafka.write(OTHER, 0, 10);
+    consumer.start();
+    kafka.fail(OTHER, new TopicAuthorizationException(Set.of("other")));
+    assertEquals(offsets(0, 10), read(Map.of(A, new Range(0, 10), OTHER, new Range(0, 0))).get(A));
+    consumer.hold(lease, Map.of(A, new Range(0, 10), OTHER, new Range(0, 10)));
+    var error = failure();
+    assertTrue(error.getMessage().startsWith("RIGHT: topic 'other', partition 0, offset 0: Kafka at k:9092: "), error.getMessage());
+    assertEquals(offsets(0, 10), read(Map.of(A, new Range(0, 10), OTHER, new Range(0, 0))).get(A));
+    assertEquals(1, opened.size(), "the client stays");
+  }
+
+  @Test
+  void mendedPartitionIsReadAgainByItself() throws Exception {
+    kafka.write(A, 0, 10);
+    kafka.fail(A, new TopicAuthorizationException(Set.of("t")));
+    consumer.start();
+    consumer.hold(lease, Map.of(A, new Range(0, 10)));
+    failure();
+    kafka.fail(A, null);
+    eventually(() -> kafka.readTo(A) == 10, "it is read");
+    assertEquals(offsets(0, 10), read(A, 0, 10));
+  }
+
+  @Test
+  void damagedRecordIsNamedByItsOffsetAndSeekPassesIt() throws Exception {
+    kafka.write(A, 0, 10);
+    consumer.start();
+    read(A, 0, 4);
+    eventually(() -> kafka.readTo(A) == 10, "the rest is read ahead");
+    kafka.fail(A, new KafkaException("Received exception when fetching the next record from t-0. If needed, please seek"));
+    kafka.write(A, 10, 20);
+    consumer.hold(lease, Map.of(A, new Range(4, 20)));
+    var error = failure();
+    assertTrue(error.getMessage().startsWith("CORRUPT: topic 't', partition 0, offset 10: "), error.getMessage());
+    kafka.fail(A, null);
+    assertEquals(offsets(11, 20), read(A, 11, 20), "at once, since it is read elsewhere");
+  }
+
+  @Test
+  void partitionWithoutALeaderIsNamedWhileOthersFlow() throws Exception {
+    kafka.write(A, 0, 10);
+    kafka.write(B, 0, 10);
+    kafka.leaderless(B, true);
+    consumer.start();
+    consumer.hold(lease, Map.of(A, new Range(0, 10), B, new Range(0, 10)));
+    var error = failure();
+    assertTrue(error.getMessage().startsWith("LEADER: topic 't', partition 1, offset 0: "), error.getMessage());
+    assertEquals(offsets(0, 10), read(Map.of(A, new Range(0, 10), B, new Range(0, 0))).get(A));
+  }
+
+  @Test
+  void errorOfAPartitionIsNotTakenForThatOfAnotherWhoseNameIsLonger() {
+    var one = new TopicPartition("a.t", 1);
+    var other = new TopicPartition("t", 1);
+    var third = new TopicPartition("t", 11);
+    var error = new KafkaException("Encountered corrupt message when fetching offset 5 for topic-partition t-1");
+    assertEquals(List.of(other), Fault.partitionsOf(error, List.of(one, other, third)));
+    var refused = new TopicAuthorizationException(Set.of("a.t"));
+    assertEquals(List.of(one), Fault.partitionsOf(refused, List.of(one, other, third)));
+    assertEquals(List.of(), Fault.partitionsOf(new KafkaException("no broker"), List.of(one, other)));
+    assertEquals(ReadException.Kind.CODEC, Fault.kindOf(new KafkaException("x", new NoClassDefFoundError("zstd"))));
   }
 
   @Test

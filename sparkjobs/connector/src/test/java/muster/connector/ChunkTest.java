@@ -24,9 +24,7 @@ class ChunkTest {
   private static final UTF8String TOPIC = UTF8String.fromString("t");
 
   private static Chunk only(long from, long to, List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
-    var chunks = Chunk.of(TP, TOPIC, from, to, records, Chunk.Columns::new);
-    assertEquals(1, chunks.size());
-    return chunks.get(0);
+    return Chunk.of(TP, TOPIC, from, to, records, Chunk.Columns::new);
   }
 
   private static byte[] bytes(String text) {
@@ -69,7 +67,7 @@ class ChunkTest {
     assertNull(chunk.headerValue(1));
     assertFalse(chunk.hasTimestamp(1));
     assertEquals(-1, chunk.timestampType(1));
-    var rest = chunk.since(1);
+    var rest = chunk.split(1)[1];
     assertEquals(2, rest.headers(0));
     assertEquals(0, rest.firstHeader(0));
     assertEquals(List.of(5L, 1L, 4L), List.of(chunk.size(), chunk.before(1).size(), rest.size()));
@@ -78,31 +76,13 @@ class ChunkTest {
   @Test
   void chunkSplitsAtAnOffsetThatHoldsNoRecord() {
     var chunk = only(10, 30, List.of(FakeKafka.record(TP, 12, null, "a"), FakeKafka.record(TP, 20, null, "b")));
-    var before = chunk.before(15);
-    var since = chunk.since(15);
+    var before = chunk.split(15)[0];
+    var since = chunk.split(15)[1];
     assertEquals(List.of(10L, 15L), List.of(before.from, before.to));
     assertEquals(List.of(15L, 30L), List.of(since.from, since.to));
     assertEquals(1, before.rows());
     assertEquals(20, since.offset(0));
     assertArrayEquals(bytes("b"), since.value(0));
-    assertEquals(chunk.bytes(), before.bytes() + since.bytes());
-  }
-
-  @Test
-  void chunksOfLargeRecordsStayWithinTheirBytes() {
-    var records = new ArrayList<ConsumerRecord<ByteBuffer, ByteBuffer>>();
-    var large = ByteBuffer.wrap(new byte[10 << 20]);
-    for (long offset = 0; offset < 5; offset++) {
-      records.add(
-          new ConsumerRecord<>(
-              "t", 7, offset * 2, 0, TimestampType.CREATE_TIME, 0, 0, null, large, new RecordHeaders(), Optional.empty()));
-    }
-    var chunks = Chunk.of(TP, TOPIC, 0, 11, records, Chunk.Columns::new);
-    assertEquals(5, chunks.size());
-    for (int i = 1; i < 5; i++) {
-      assertEquals(chunks.get(i - 1).to, chunks.get(i).from);
-    }
-    assertEquals(11, chunks.get(4).to);
   }
 
   @Test
@@ -110,10 +90,10 @@ class ChunkTest {
     var headers = new RecordHeaders().add("a", bytes("1"));
     var one =
         new ConsumerRecord<>(
-            "t", 7, 0, 0, TimestampType.CREATE_TIME, 0, 0, FakeKafka.bytes("one"), FakeKafka.bytes("long"), headers, Optional.empty());
+            "t", 7, 0, 0, TimestampType.CREATE_TIME, 0, 0, FakeKafka.bytes("one"), FakeKafka.bytes("longer than afterwards"), headers, Optional.empty());
     var columns = only(0, 3, List.of(one, FakeKafka.record(TP, 1, "k", "b"), FakeKafka.record(TP, 2, "k", "c"))).used();
     var again = List.of(FakeKafka.record(TP, 8, "key", null), FakeKafka.record(TP, 9, null, "longer than before"));
-    var chunk = Chunk.of(TP, TOPIC, 8, 10, again, () -> columns).get(0);
+    var chunk = Chunk.of(TP, TOPIC, 8, 10, again, sizes -> columns);
     assertSame(columns, chunk.used());
     assertEquals(2, chunk.rows());
     assertEquals(3 + 18, chunk.size());
@@ -123,32 +103,86 @@ class ChunkTest {
     assertArrayEquals(bytes("longer than before"), chunk.value(1));
     assertEquals(List.of(8L, 9L), List.of(chunk.offset(0), chunk.offset(1)));
     assertEquals(List.of(0, 0), List.of(chunk.headers(0), chunk.headers(1)));
-    assertEquals(1, chunk.since(9).rows());
+    assertEquals(1, chunk.split(9)[1].rows());
+  }
+
+  private static Chunk of(int rows, int size) {
+    var records = new ArrayList<ConsumerRecord<ByteBuffer, ByteBuffer>>();
+    for (long offset = 0; offset < rows; offset++) {
+      records.add(FakeKafka.record(TP, offset, null, "x".repeat(size)));
+    }
+    return only(0, rows, records);
   }
 
   @Test
-  void columnsAreUsedOnlyWithTheirLastRow() {
-    var chunk = only(0, 3, List.of(FakeKafka.record(TP, 0, null, "a"), FakeKafka.record(TP, 2, null, "b")));
-    assertNull(chunk.before(1).used());
-    assertSame(chunk.used(), chunk.since(1).used());
+  void largerPartOfASplitChunkKeepsItsColumnsAndTheirMemoryCountsOnce() {
+    var chunk = of(100, 1000);
+    for (long at : List.of(1L, 30L, 50L, 70L, 99L, 100L)) {
+      var parts = chunk.split(at);
+      assertEquals(100, parts[0].rows() + parts[1].rows());
+      boolean copied = at >= 50;
+      assertSame(copied ? chunk.used() : null, parts[0].used(), "at " + at);
+      assertEquals(!copied, parts[1].used() == chunk.used(), "at " + at);
+      if (parts[1].rows() > 0) {
+        assertEquals(at, parts[1].offset(0));
+        assertEquals(1000, parts[1].value(0).length);
+        assertTrue(!copied || parts[1].held() < 1200L * parts[1].rows() + 1000, "at " + at);
+      }
+    }
     assertNull(only(3, 5, List.of()).used());
-    assertNull(only(0, 9, List.of(FakeKafka.record(TP, 0, null, "a"))).since(5).used(), "once, though none follow");
+  }
+
+  @Test
+  void chunkWhoseEndIsNotKeptTakesNoMoreThanTwiceItsRows() {
+    var chunk = of(100, 1000);
+    for (long at : List.of(1L, 30L, 70L)) {
+      var kept = chunk.before(at);
+      assertEquals(at, kept.rows());
+      assertTrue(kept.held() < 2400 * at + 1000, kept.held() + " at " + at);
+    }
+  }
+
+  @Test
+  void copiedRowsKeepNullsAndHeaders() {
+    var headers = new RecordHeaders().add("a", bytes("1")).add("b", null);
+    var with =
+        new ConsumerRecord<>(
+            "t", 7, 3, 0, TimestampType.CREATE_TIME, 0, 0, FakeKafka.bytes("k"), FakeKafka.bytes("v"), headers, Optional.empty());
+    var records = List.of(
+        FakeKafka.record(TP, 0, "x", "one"), FakeKafka.record(TP, 1, null, "two"), FakeKafka.record(TP, 2, "y", null), with);
+    var rest = only(0, 4, records).split(2)[1];
+    assertEquals(2, rest.rows());
+    assertArrayEquals(bytes("y"), rest.key(0));
+    assertFalse(rest.hasValue(0));
+    assertArrayEquals(bytes("v"), rest.value(1));
+    assertEquals(List.of(0, 2), List.of(rest.headers(0), rest.headers(1)));
+    assertEquals(UTF8String.fromString("b"), rest.headerKey(rest.firstHeader(1) + 1));
+    assertEquals(3, rest.offset(1));
+  }
+
+  @Test
+  void columnsAreFilledAgainOnlyWithAboutAsMuch() {
+    var columns = of(100, 1000).used();
+    assertTrue(columns.fit(new Chunk.Sizes(100, 0, 100_000, 0)));
+    assertTrue(columns.fit(new Chunk.Sizes(70, 0, 70_000, 0)));
+    assertFalse(columns.fit(new Chunk.Sizes(100, 0, 200_000, 0)), "too small");
+    assertFalse(columns.fit(new Chunk.Sizes(1, 0, 100, 0)), "most of it would be free");
   }
 
   @Test
   void offsetsWithoutRecordsAreAnEmptyChunk() {
     assertEquals(0, only(3, 5, List.of()).rows());
-    assertTrue(Chunk.of(TP, TOPIC, 3, 3, List.of(), Chunk.Columns::new).isEmpty());
+    assertNull(Chunk.of(TP, TOPIC, 3, 3, List.of(), Chunk.Columns::new));
   }
 
   @Test
   void goneChunkSaysWhatOfItIsGoneWhenItIsSplit() {
     var gone = Chunk.gone(TP, TOPIC, 3, 9, 3, true);
     assertEquals(new Gone("t", 7, 3, 5, true), gone.before(5).gone);
-    assertEquals(new Gone("t", 7, 5, 9, true), gone.since(5).gone);
+    assertEquals(new Gone("t", 7, 5, 9, true), gone.split(5)[1].gone);
     var ended = Chunk.gone(TP, TOPIC, 3, 9, 1, false);
     assertEquals(new Gone("t", 7, 1, 5, false), ended.before(5).gone);
-    assertEquals(new Gone("t", 7, 1, 9, false), ended.since(5).gone);
+    assertEquals(new Gone("t", 7, 1, 9, false), ended.split(5)[1].gone);
   }
 
   @Test

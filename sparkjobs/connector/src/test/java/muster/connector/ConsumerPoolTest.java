@@ -28,12 +28,18 @@ class ConsumerPoolTest {
   private final AtomicLong bytes = new AtomicLong();
   private final List<FakeKafka> opened = new CopyOnWriteArrayList<>();
   private final ConsumerPool pool =
-      new ConsumerPool(1 << 20, (settings, clientId) -> {
+      new ConsumerPool(memory(), (settings, clientId, share, valve) -> {
         var kafka = new FakeKafka();
         kafka.write(TP, 0, 100);
         opened.add(kafka);
         return kafka;
       });
+
+  private static Memory memory() {
+    var memory = new Memory(0);
+    memory.limit(64 << 20, 2);
+    return memory;
+  }
 
   private static TaskPartition task(long from, long to) {
     return task(from, to, false);
@@ -101,7 +107,7 @@ class ConsumerPoolTest {
   @Test
   void taskThatDoesNotFindDeletedRecordsGoesOnBehindThemOrFails() throws Exception {
     var beginsLate =
-        new ConsumerPool(1 << 20, (settings, clientId) -> {
+        new ConsumerPool(memory(), (settings, clientId, share, valve) -> {
           var kafka = new FakeKafka();
           kafka.write(TP, 0, 100);
           kafka.bounds(TP, 60, 100);

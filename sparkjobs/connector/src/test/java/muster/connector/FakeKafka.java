@@ -20,6 +20,7 @@ import org.apache.kafka.clients.consumer.MockConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TimeoutException;
@@ -29,6 +30,7 @@ import org.apache.kafka.common.record.TimestampType;
 /** Kafka's consumer over partitions in memory, which a test changes while it is read. */
 final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   private static final int MOST = 3;
+  private static final Node NODE = new Node(1, "k", 9092);
 
   private final Map<TopicPartition, TreeMap<Long, ConsumerRecord<ByteBuffer, ByteBuffer>>> records;
   private final Map<TopicPartition, Range> bounds;
@@ -37,6 +39,8 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   private final Set<TopicPartition> paused = new HashSet<>();
   private final Map<TopicPartition, Long> forks = new HashMap<>();
   private int forksSeen;
+  private final Set<TopicPartition> leaderless = new HashSet<>();
+  private final Map<TopicPartition, KafkaException> failures = new HashMap<>();
   private KafkaException failure;
   private int seeks;
   private boolean left;
@@ -82,6 +86,10 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     bounds(tp, bounds.getOrDefault(tp, new Range(0, 0)).from(), to);
   }
 
+  synchronized void put(ConsumerRecord<ByteBuffer, ByteBuffer> record) {
+    records.get(new TopicPartition(record.topic(), record.partition())).put(record.offset(), record);
+  }
+
   synchronized void bounds(TopicPartition tp, long begin, long end) {
     bounds.put(tp, new Range(begin, end));
   }
@@ -116,6 +124,20 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     failure = with;
   }
 
+  /** From now on, polling the partition fails so; null: it does not. */
+  synchronized void fail(TopicPartition tp, KafkaException with) {
+    failures.put(tp, with);
+  }
+
+  /** The partition has no leader, and gives nothing. */
+  synchronized void leaderless(TopicPartition tp, boolean is) {
+    if (is) {
+      leaderless.add(tp);
+    } else {
+      leaderless.remove(tp);
+    }
+  }
+
   synchronized int seeks() {
     return seeks;
   }
@@ -147,6 +169,11 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     seeks++;
     forks.remove(tp);
     positions.put(tp, offset);
+  }
+
+  @Override
+  public void seek(TopicPartition tp, OffsetAndMetadata offset) {
+    seek(tp, offset.offset());
   }
 
   @Override
@@ -184,11 +211,16 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
       throw new LogTruncationException(
           Map.of(tp, positions.get(tp)), Map.of(tp, new OffsetAndMetadata(forks.get(tp))));
     }
+    for (var tp : assignment()) {
+      if (failures.get(tp) != null) {
+        throw failures.get(tp);
+      }
+    }
     var found = new HashMap<TopicPartition, List<ConsumerRecord<ByteBuffer, ByteBuffer>>>();
     for (var tp : assignment()) {
       long at = positions.get(tp);
       Range of = bounds.get(tp);
-      if (of == null || paused.contains(tp) || silent.contains(tp)) {
+      if (of == null || paused.contains(tp) || silent.contains(tp) || leaderless.contains(tp)) {
         continue;
       }
       if (at < of.from() || at > of.to()) {
@@ -220,7 +252,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     var offsets = new HashMap<TopicPartition, Long>();
     for (var tp : partitions) {
       Range of = bounds.get(tp);
-      if (of == null) {
+      if (of == null || leaderless.contains(tp)) {
         throw new TimeoutException("unknown");
       }
       offsets.put(tp, begin ? of.from() : of.to());
@@ -232,7 +264,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   public synchronized List<PartitionInfo> partitionsFor(String topic, Duration timeout) {
     return bounds.keySet().stream()
         .filter(tp -> tp.topic().equals(topic))
-        .map(tp -> new PartitionInfo(topic, tp.partition(), null, null, null))
+        .map(tp -> new PartitionInfo(topic, tp.partition(), leaderless.contains(tp) ? null : NODE, new Node[] {NODE}, null))
         .toList();
   }
 

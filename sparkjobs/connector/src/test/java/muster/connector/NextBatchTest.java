@@ -52,7 +52,7 @@ class NextBatchTest {
 
   private NextBatch next() throws Exception {
     var client = new AgentClient("http://127.0.0.1:" + server.getAddress().getPort(), "secret-token");
-    var news = new AgentClient.News(List.of(new Gone("t", 0, 1, 3, true)), 7);
+    var news = new AgentClient.News(List.of(new Gone("t", 0, 1, 3, true)), 7, 9);
     return client.next(new BatchOffset("{\"t\":{\"0\":[0,5]}}"), 2, news);
   }
 
@@ -69,7 +69,7 @@ class NextBatchTest {
     assertEquals("Bearer secret-token", asked.get(0));
     assertEquals(
         "{\"finished\":{\"t\":{\"0\":[0,5]}},\"parallelism\":2,"
-            + "\"gone\":[{\"topic\":\"t\",\"partition\":0,\"from\":1,\"to\":3,\"deleted\":true}],\"bytes\":7}",
+            + "\"gone\":[{\"topic\":\"t\",\"partition\":0,\"from\":1,\"to\":3,\"deleted\":true}],\"bytes\":7,\"held\":9}",
         asked.get(1));
   }
 
@@ -118,10 +118,22 @@ class NextBatchTest {
   void settingsOfTheAgentStandAboveDefaultsAndBelowWhatReadingNeeds() {
     var settings =
         ConsumerSettings.of(
-            Map.of("max.poll.records", "7", "auto.offset.reset", "latest", "group.id", "g", "client.id", "mine"), "c-1");
+            Map.of("max.poll.records", "7", "auto.offset.reset", "latest", "group.id", "g", "client.id", "mine"), "c-1",
+            new Memory.Share(1 << 20, 1 << 19));
     assertEquals("7", settings.get("max.poll.records"));
     assertEquals("none", settings.get("auto.offset.reset"));
     assertEquals("mine-c-1", settings.get("client.id"));
     assertFalse(settings.containsKey("group.id"));
+  }
+
+  @Test
+  void fetchesAreNoLargerThanTheShareOfMemory() {
+    var share = new Memory.Share(1 << 20, 1 << 19);
+    var usual = ConsumerSettings.of(Map.of(), "c", share);
+    assertEquals("1048576", usual.get("fetch.max.bytes"));
+    assertEquals("1048576", usual.get("max.partition.fetch.bytes"));
+    var less = ConsumerSettings.of(Map.of("fetch.max.bytes", "5000", "max.partition.fetch.bytes", "x"), "c", share);
+    assertEquals("5000", less.get("fetch.max.bytes"));
+    assertEquals("x", less.get("max.partition.fetch.bytes"), "Kafka's client says what is wrong with it");
   }
 }
