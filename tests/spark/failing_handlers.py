@@ -85,7 +85,8 @@ class FailsWhenAsked:
             raise RejectedRecordsError(bad, "not mine")
         if bad := self._named(batch_df, "reject"):
             batch.reject(bad, ValueError("no date"))
-            batch_df = batch_df.where(~batch_df.offset.isin([offset for _, _, offset in bad]))
+            ((_, partition, offset),) = bad
+            batch_df = batch_df.where(f"NOT (partition = {partition} AND offset = {offset})")
         if self.trap.exists():
             self.trap.unlink()
             raise ValueError("the trap was set")
@@ -96,7 +97,7 @@ class FailsWhenAsked:
         if not file.exists():
             return []
         partition, offset = map(int, file.read_text(encoding="utf-8").split())
-        bad = batch_df.where((batch_df.partition == partition) & (batch_df.offset == offset))
+        bad = batch_df.where(f"partition = {partition} AND offset = {offset}")
         return [tuple(row) for row in bad.select("topic", "partition", "offset").collect()]
 
 
