@@ -236,6 +236,14 @@ class Machine(RuleBasedStateMachine):
     def retention(self, topic: str, partition: str) -> None:
         self.do("retention", topic, partition)
 
+    @rule()
+    def forget_producers(self) -> None:
+        self.do("forget_producers")
+
+    @rule(topic=topics, partition=st.sampled_from(("all", "0", "1")))
+    def delete_offsets(self, topic: str, partition: str) -> None:
+        self.do("delete_offsets", topic, partition)
+
     # -- persons ----------------------------------------------------------------------------------------------
 
     @rule(consumer=ids, how=st.sampled_from(("key", "maintenance")))

@@ -3,78 +3,28 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from fastapi.testclient import TestClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.jars import jars, java
 from devstack.kafka import Kafka
-from muster.consumer.agent import Agent
-from muster.consumer.committer import Committer
-from muster.consumer.status_page import make_status_page
-from muster.core.model import TopicAssignment
-from muster.core.ownership import BatchPlan
-from muster.edges.kafka import GroupOffsets
+from muster.consumer.committer import COMMITS_LOOK
+from muster.core.ownership import PlanRefusedError
+from muster.edges.kafka import GroupOffsets, TopicLister
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.support.consumer_settings import consumer_settings
+from tests.support.committing_consumer import Consumer
 from tests.support.kafka_topics import make_topic
 
 pytestmark = pytest.mark.timeout(300)
-
-
-class Consumer:
-    """A consumer without Spark: what its planner and its handler would do, the test does."""
-
-    def __init__(self, name: str, kafka: KafkaSettings, group: GroupOffsets, fencing: bool) -> None:
-        self.agent = Agent(name, fencing=fencing)
-        self.committer = Committer(self.agent, kafka, "c", fencing)
-        self._kafka = kafka
-        self._group = group
-        self._ends: dict[str, dict[int, tuple[int, int]]] = {}
-        self._token = self.agent.query_started()
-        self._thread = threading.Thread(target=self.committer.run, args=(lambda: None,), daemon=True)
-        self._thread.start()
-
-    def reads(self, topic: str, owners: dict[int, str], zxid: int) -> None:
-        node = TopicAssignment(self._kafka.bootstrap_servers, self._group.group_id, owners, zxid)
-        self.agent.assigned(topic, node, zxid)
-
-    def offered(self) -> set[int]:
-        return {p for topic in self.agent.offer(self._token).topics.values() for p in topic.partitions}
-
-    def plan(self, topic: str, upto: dict[int, int]) -> BatchPlan:
-        """Plan a batch up to these offsets, of what is offered, and begin it."""
-        offer = self.agent.offer(self._token)
-        partitions = offer.topics[topic].partitions if topic in offer.topics else frozenset()
-        held = self._ends.get(topic, {})
-        committed = self._group.committed([(topic, p) for p in partitions if p not in held])
-        ranges = {}
-        for number in sorted(partitions):
-            begin = held[number][1] if number in held else committed[topic, number] or 0
-            ranges[number] = (begin, max(begin, upto.get(number, begin)))
-        after = {topic: ranges} if ranges else {}
-        self.agent.planned(self._token, offer.asked, self._ends, after, {}, [])
-        self._ends = after
-        return self.agent.batch_started()
-
-    def batch(self, topic: str, upto: dict[int, int]) -> None:
-        self.agent.batch_done(self.plan(topic, upto), None)
-
-    def status(self, topic: str) -> dict[str, object]:
-        settings = consumer_settings(consumer=self.agent.owner, kafka=self._kafka)
-        answer = TestClient(make_status_page(self.agent, settings, list)).get("/status").json()
-        return {**answer["topics"][topic], "errors": answer["errors"], "refused": answer["refused_commits"]}
-
-    def close(self) -> None:
-        self.committer.stop()
-        self._thread.join(10)
 
 
 @pytest.fixture(params=[True, False], ids=["fencing", "epoch guard"])
@@ -101,7 +51,6 @@ def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
 
 def test_offset_that_kafkas_own_tool_sets_is_noticed_and_the_position_of_the_owner_stands(
     kafka: KafkaSettings,
-    kafka_server: Kafka,
     group: GroupOffsets,
     consumer: Callable[[str], Consumer],
     eventually: Eventually,
@@ -114,16 +63,7 @@ def test_offset_that_kafkas_own_tool_sets_is_noticed_and_the_position_of_the_own
         return tuple(found[topic, n] for n in range(2)) == wanted
 
     def reset() -> None:
-        subprocess.run(
-            [
-                *(java(), "-XX:TieredStopAtLevel=1", "-cp", f"{jars('kafka')}/*"),
-                "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-                *("--bootstrap-server", kafka_server.address, "--group", group.group_id),
-                *("--topic", f"{topic}:0", "--reset-offsets", "--to-earliest", "--execute"),
-            ],
-            check=True,
-            capture_output=True,
-        )
+        tool(kafka, group, "--topic", f"{topic}:0", "--reset-offsets", "--to-earliest", "--execute")
 
     def noticed(times: int) -> bool:
         return one.agent.view().counters.foreign_commits >= times
@@ -257,3 +197,106 @@ def test_a_claim_at_a_frozen_broker_keeps_its_partition_closing_until_it_has_end
         group.close()
         server.resume()
         server.stop()
+
+
+@pytest.mark.parametrize("what", ["the group", "one offset"])
+def test_offset_that_an_admin_deletes_is_committed_again(
+    what: str,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    consumer: Callable[[str], Consumer],
+    eventually: Eventually,
+) -> None:
+    topic = make_topic(kafka, 2)
+    one = consumer("one")
+    committed = partial(offsets_of, group, topic)
+    take_up(one, kafka, topic, eventually)
+    one.batch(topic, {0: 10, 1: 5})
+    eventually(lambda: committed() == (10, 5), 60, "committed")
+    delete(kafka, group, topic, what)
+    assert committed()[0] is None
+    eventually(lambda: committed() == (10, 5), 2 * COMMITS_LOOK + 10, "committed again")
+    errors = " ".join(map(str, one.status(topic)["errors"]))  # type: ignore[call-overload]
+    assert f"offset {topic} [0]: its committed offset was deleted from group '{group.group_id}'" in errors
+    assert "this consumer goes on at 10 and commits that again" in errors
+    assert one.agent.view().counters.foreign_commits == (2 if what == "the group" else 1)
+
+
+@pytest.mark.parametrize("what", ["the group", "one offset"])
+def test_next_owner_begins_where_the_last_one_ended_though_its_offset_was_deleted(
+    what: str,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    consumer: Callable[[str], Consumer],
+    eventually: Eventually,
+) -> None:
+    topic = make_topic(kafka, 2)
+    one, two = consumer("one"), consumer("two")
+    take_up(one, kafka, topic, eventually)
+    one.batch(topic, {0: 10, 1: 5})
+    eventually(lambda: offsets_of(group, topic) == (10, 5), 60, "committed")
+    delete(kafka, group, topic, what)
+    one.reads(topic, {1: "one"}, 2, topic_id=id_of(kafka, topic))
+    one.batch(topic, {1: 5})
+    eventually(
+        lambda: one.status(topic)["closing"] == [], COMMITS_LOOK / 2, "closed, without a wait for its turn"
+    )
+    two.reads(topic, {0: "two", 1: "one"}, 3, topic_id=id_of(kafka, topic))
+    eventually(lambda: two.offered() == {0}, 60, "taken up")
+    assert two.plan(topic, {0: 12}).offsets == {topic: {0: (10, 12)}}
+
+
+def test_offset_of_a_topic_that_was_created_again_is_not_committed_for_it(
+    kafka: KafkaSettings, group: GroupOffsets, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    topic = make_topic(kafka, 2)
+    one = consumer("one")
+    take_up(one, kafka, topic, eventually)
+    one.batch(topic, {0: 10, 1: 5})
+    eventually(lambda: offsets_of(group, topic) == (10, 5), 60, "committed")
+    admin = AdminClient(dict(kafka.config))
+    admin.delete_topics([topic])[topic].result(60)
+    eventually(lambda: topic not in admin.list_topics(timeout=10).topics, 60, "deleted")
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
+    eventually(lambda: "was deleted and created again" in str(one.status(topic)["errors"]), 60, "noticed")
+    one.reads(topic, {}, 2, topic_id=id_of(kafka, topic))
+    with suppress(PlanRefusedError):
+        one.batch(topic, {})
+    eventually(lambda: one.status(topic)["closing"] == [], 30, "closed")
+    assert offsets_of(group, topic) == (None, None)
+    assert one.agent.view().counters.foreign_commits == 0
+
+
+def take_up(one: Consumer, kafka: KafkaSettings, topic: str, eventually: Eventually) -> None:
+    one.reads(topic, {0: "one", 1: "one"}, 1, topic_id=id_of(kafka, topic))
+    eventually(lambda: one.offered() == {0, 1}, 60, "claimed and offered")
+
+
+def id_of(kafka: KafkaSettings, topic: str) -> str:
+    return TopicLister(kafka).topic_ids([topic])[topic]
+
+
+def offsets_of(group: GroupOffsets, topic: str) -> tuple[int | None, ...]:
+    found = group.committed([(topic, n) for n in range(2)])
+    return tuple(found[topic, n] for n in range(2))
+
+
+def delete(kafka: KafkaSettings, group: GroupOffsets, topic: str, what: str) -> None:
+    if what == "the group":
+        admin = AdminClient(dict(kafka.config))
+        admin.delete_consumer_groups([group.group_id])[group.group_id].result(60)
+    else:
+        tool(kafka, group, "--topic", f"{topic}:0", "--delete-offsets")
+
+
+def tool(kafka: KafkaSettings, group: GroupOffsets, *arguments: str) -> None:
+    """Run kafka-consumer-groups."""
+    subprocess.run(
+        [
+            *(java(), "-XX:TieredStopAtLevel=1", "-cp", f"{jars('kafka')}/*"),
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            *("--bootstrap-server", kafka.bootstrap_servers, "--group", group.group_id, *arguments),
+        ],
+        check=True,
+        capture_output=True,
+    )

@@ -1,4 +1,4 @@
-"""Claims at once what a consumer takes up, as a committer does that reaches Kafka."""
+"""Claims at once what a consumer takes up, and looks at what it closes, as a committer does that reaches Kafka."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from muster.consumer.agent import Agent
 from muster.core.ownership import Offer, Ownership
 
 
-def claim(own: Ownership) -> None:
-    """Claim what was taken up and is not closing."""
+def claim(own: Ownership, now: float = 0.0) -> None:
+    """Claim at `now`, in seconds, what was taken up and is not closing."""
     for claim_epochs in own.unclaimed().values():
         for tp, claim_epoch in claim_epochs.items():
             assert own.begin_claim(tp, claim_epoch)
-        own.claimed(claim_epochs)
+        own.claimed(claim_epochs, now)
+
+
+def look(own: Ownership) -> None:
+    """Find the group as it was left, for what is closed after that."""
+    own.looked_at([tp for partitions in own.last_looks().values() for tp in partitions])
 
 
 class ClaimingOwnership(Ownership):
@@ -26,10 +31,11 @@ class ClaimingOwnership(Ownership):
 
 
 class ClaimingAgent(Agent):
-    """An agent whose partitions are claimed as soon as they are taken up."""
+    """An agent whose partitions are claimed as soon as they are taken up, in a group of its own."""
 
     @contextmanager
     def change(self) -> Iterator[Ownership]:
         with super().change() as own:
             yield own
-            claim(own)
+            claim(own, self.clock())
+            look(own)

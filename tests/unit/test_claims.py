@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import KafkaError as Reason
 from confluent_kafka import KafkaException
 
+from muster.consumer import committer
 from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.committer import PlaceWorker
 from muster.core.model import TopicAssignment
@@ -44,6 +45,8 @@ class Broker:
         self.freed = threading.Event()
         self.stale: dict[str, dict[tuple[str, int], Committed]] = {}
         self.fails: set[str] = set()
+        self.answers: dict[str, KafkaException] = {}
+        """By call: the error that the next producer gets which makes it, and is not stuck."""
         self.initialising = 0
         self.open: list[Producer] = []
 
@@ -56,7 +59,12 @@ class Producer:
         self.name = transactional_id("c", "g", *key)
         self.epoch = -1
         self.item: Any = None
+        self.aborted = False
         broker.open.append(self)
+
+    def _hear(self, call: str) -> None:
+        if (error := self.broker.answers.pop(call, None)) is not None:
+            raise error
 
     def list_topics(self, *_: object, **__: object) -> None:
         """Settled at once."""
@@ -66,6 +74,7 @@ class Producer:
             self.broker.initialising += self.owner == self.broker.slow
         if self.owner == self.broker.slow:
             assert self.broker.gate.wait(30)
+        self._hear("init_transactions")
         if self.owner in self.broker.fails:
             raise KafkaException(Reason(Reason._TIMED_OUT, "timed out", retriable=True))
         with self.broker.lock:
@@ -77,15 +86,18 @@ class Producer:
     def send_offsets_to_transaction(self, items: list[Any], _metadata: object, _timeout: float) -> None:
         if self in self.broker.stuck:
             assert self.broker.freed.wait(30)
+        self._hear("send_offsets_to_transaction")
         self.item = items[0]
 
     def commit_transaction(self, _timeout: float) -> None:
+        self._hear("commit_transaction")
         if self.broker.epochs[self.name] != self.epoch:
             raise KafkaException(Reason(Reason._FENCED, "fenced", fatal=True))
         self.broker.offsets[self.key] = Committed(self.item.offset, self.item.metadata)
 
     def abort_transaction(self, _timeout: float) -> None:
-        """Nothing to do."""
+        self._hear("abort_transaction")
+        self.aborted = True
 
 
 class Group:
@@ -315,6 +327,7 @@ def make_x_stuck(
     """Makes consumer x, which has committed 10 of each of its partitions and is stuck with 20."""
     monkeypatch.setattr(kafka_fencing, "ANSWER_WITHIN", 0.1)
     monkeypatch.setattr(kafka_fencing, "STUCK_AFTER", 0.2)
+    monkeypatch.setattr(committer, "LONGEST_PAUSE", 0.2)
 
     def make(count: int) -> Consumer:
         broker.gate.set()
@@ -513,3 +526,106 @@ def test_replacement_whose_claim_has_failed_claims_again_only_once_the_owner_is_
     assert broker.initialising == initialised, "it does not fence off the next owner"
     y.process(50)
     eventually(lambda: broker.offsets["t", 0].offset == 50, what="the next owner commits")
+
+
+CALLS = ("init_transactions", "send_offsets_to_transaction", "commit_transaction")
+
+
+@pytest.mark.parametrize("code", sorted(kafka_fencing.FORGOTTEN))
+@pytest.mark.parametrize("fatal", [False, True], ids=["abortable", "fatal"])
+@pytest.mark.parametrize("call", CALLS)
+def test_forgotten_producer_is_replaced_once_the_owner_is_confirmed(
+    call: str, fatal: bool, code: int, broker: Broker, x_is_stuck: Consumer, eventually: Eventually
+) -> None:
+    """x is stuck with offset 20; what replaces its producer is forgotten in its turn, at that call."""
+    forgotten = Reason(code, "unknown producer", fatal=fatal, txn_requires_abort=not fatal)
+    broker.answers[call] = KafkaException(forgotten)
+    eventually(lambda: confirmed(x_is_stuck, lambda: not broker.answers), what="the broker has forgotten it")
+    last = broker.open[-1]
+    eventually(lambda: "forgotten its producer" in str(x_is_stuck.agent.view().problems), what="it is said")
+    assert broker.offsets["t", 0].offset == 10, "not before that is answered"
+    eventually(lambda: confirmed(x_is_stuck, lambda: broker.offsets["t", 0].offset == 20), what="committed")
+    assert last is not broker.open[-1]
+    assert not last.aborted, "which would have initialised it again, unasked"
+    assert x_is_stuck.agent.view().counters.refused_commits == 0
+
+
+def test_transaction_that_cannot_be_aborted_at_once_has_its_producer_replaced(
+    broker: Broker, x_is_stuck: Consumer, eventually: Eventually
+) -> None:
+    broker.answers["commit_transaction"] = KafkaException(Reason(Reason.GROUP_AUTHORIZATION_FAILED, "no"))
+    broker.answers["abort_transaction"] = KafkaException(Reason(Reason._STATE, "no"))
+    eventually(lambda: confirmed(x_is_stuck, lambda: not broker.answers), what="the abort has failed")
+    failed = broker.open[-1]
+    eventually(lambda: "transaction failed, and it waits" in str(x_is_stuck.agent.view().problems))
+    eventually(lambda: confirmed(x_is_stuck, lambda: broker.offsets["t", 0].offset == 20), what="committed")
+    assert failed is not broker.open[-1]
+
+
+def test_transaction_aborted_long_after_its_begin_has_its_producer_replaced(
+    broker: Broker, x_is_stuck: Consumer, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process had been frozen in between, and the broker had forgotten it."""
+    monkeypatch.setattr(kafka_fencing, "ABORT_WITHIN", 0.0)
+    broker.answers["commit_transaction"] = KafkaException(Reason(Reason.GROUP_AUTHORIZATION_FAILED, "no"))
+    eventually(lambda: confirmed(x_is_stuck, lambda: not broker.answers), what="it has failed")
+    failed = broker.open[-1]
+    eventually(lambda: confirmed(x_is_stuck, lambda: broker.offsets["t", 0].offset == 20), what="committed")
+    assert failed is not broker.open[-1]
+
+
+def test_transaction_that_fails_by_an_answer_is_aborted_and_tried_again_unasked(
+    broker: Broker, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    y = consumer("y")
+    y.assign({0: "y"}, 1)
+    eventually(lambda: y.offered() == {0})
+    broker.answers["commit_transaction"] = KafkaException(Reason(Reason.GROUP_AUTHORIZATION_FAILED, "no"))
+    y.process(10)
+    eventually(lambda: broker.offsets.get(("t", 0)) == Committed(10, "muster:c:"), what="committed")
+    (only,) = broker.open
+    assert only.aborted
+
+
+def confirmed(x: Consumer, reached: Callable[[], bool]) -> bool:
+    """Whether it is so; ZooKeeper and Consul confirm the owner whenever that is asked for."""
+    if x.agent.reading_wanted() is not None:
+        x.confirm()
+    return reached()
+
+
+@pytest.fixture
+def quiet(broker: Broker, consumer: Callable[[str], Consumer], eventually: Eventually) -> Consumer:
+    """Consumer y, which has committed 10 of partition 0 of topic A, and has nothing more to read."""
+    y = consumer("y")
+    y.agent.assigned("t", TopicAssignment("k:9092", "g", {0: "y"}, 1, topic_id="A"), 1)
+    eventually(lambda: y.offered() == {0})
+    y.process(10)
+    eventually(lambda: broker.offsets == {("t", 0): Committed(10, "muster:c:A")}, what="committed")
+    return y
+
+
+def close_in_order(one: Consumer) -> bool:
+    one.agent.assigned("t", TopicAssignment("k:9092", "g", {}, 2, topic_id="A"), 2)
+    one.agent.query_ended(failed=False)
+    return one.agent.wait_closed(10)
+
+
+@pytest.mark.parametrize("topic_id", ["A", "B"])
+def test_offset_deleted_before_the_close_is_committed_for_its_topic_alone(
+    topic_id: str, broker: Broker, quiet: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "identities", lambda *_: Identities({"t": topic_id}))
+    broker.offsets.clear()
+    assert close_in_order(quiet)
+    assert broker.offsets == ({("t", 0): Committed(10, "muster:c:A")} if topic_id == "A" else {})
+
+
+def test_last_look_that_kafka_does_not_answer_holds_up_no_close(
+    quiet: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def positions(*_: object) -> None:
+        raise KafkaError("Kafka at k:9092: no answer")
+
+    monkeypatch.setattr(Group, "positions", positions)
+    assert close_in_order(quiet)

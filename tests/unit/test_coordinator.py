@@ -439,6 +439,17 @@ def test_stalled_owner_is_stuck_with_its_own_errors(world: SimulatedCluster) -> 
     assert [each.consumer for each in one.stuck()] == ["a"]
 
 
+def test_run_warns_of_offsets_that_another_program_has_changed(world: SimulatedCluster) -> None:
+    settle(world, KAFKA, "sticky")
+    said = "offset t [3]: its committed offset was deleted from group 'g'"
+    world.consumers["a"].errors = ("query: no", said)
+    one = coordinator(world, KAFKA)
+    assert one.compute_assignment(20).warnings == [f"consumer a: {said}"]
+    report = one.advance(1)
+    assert report.warnings == [f"consumer a: {said}"]
+    assert report.trouble == []
+
+
 def test_subscriptions_are_honoured(world: SimulatedCluster) -> None:
     world.attributes["a"] = Consumer("a", topics=frozenset({"u"}))
     settle(world, KAFKA, "sticky")

@@ -13,6 +13,7 @@ from muster.core.ownership import (
     LONGEST_UNCOMMITTED,
     PAUSED,
     RENEWAL_SPREAD,
+    Due,
     Ownership,
     PassOver,
     Place,
@@ -21,7 +22,7 @@ from muster.core.ownership import (
     TopicOffer,
     renewal_interval,
 )
-from muster.core.positions import Jump, Why
+from muster.core.positions import Committed, Jump, Why, format_stamp
 from tests.support.claiming import ClaimingOwnership, claim
 
 ME = "flights-1"
@@ -619,7 +620,7 @@ def test_a_claim_that_is_made_after_all_lets_a_closing_partition_go() -> None:
     terms = consumer.ownership.unclaimed()[HERE.place]
     assert consumer.ownership.begin_claim(("t", 0), terms["t", 0])
     consumer.assign(set(), epoch=2)
-    consumer.ownership.claimed(terms)
+    consumer.ownership.claimed(terms, consumer.now)
     assert consumer.ownership.closed
 
 
@@ -690,7 +691,7 @@ def test_refused_partition_is_not_kept_and_begins_no_claim() -> None:
     consumer = claiming()
     consumer.assign({0})
     claim_epochs = consumer.ownership.unclaimed()[HERE.place]
-    consumer.ownership.claimed(claim_epochs)
+    consumer.ownership.claimed(claim_epochs, consumer.now)
     consumer.plan({0: (0, 5)})
     tp, claim_epoch = ("t", 0), claim_epochs["t", 0]
     assert consumer.ownership.keeps(tp, claim_epoch)
@@ -745,3 +746,109 @@ def test_renewals_are_spread_over_the_last_quarter_of_the_day() -> None:
     counted = [sum(1 for at in hours if hour <= at < hour + 1) for hour in range(18, 24)]
     assert sum(counted) == len(hours)
     assert max(counted) < 250
+
+
+KNOWN = Source("kafka:9092", "group", "A")
+
+
+def in_group(offset: int, sought: str = "") -> Consumer:
+    """A consumer that claims partition 0, of which the group has this offset."""
+    consumer = Consumer()
+    consumer.assign({0}, source=KNOWN)
+    terms = consumer.ownership.unclaimed()[KNOWN.place]
+    group = {("t", 0): Committed(offset, format_stamp("c", "A", sought))}
+    consumer.ownership.claimed(terms, consumer.now, group)
+    return consumer
+
+
+def test_partition_that_committed_nothing_is_renewed_where_it_stands(consumer: Consumer) -> None:
+    consumer.now = 50.0
+    consumer.assign({0})
+    claim(consumer.ownership, consumer.now)
+    consumer.plan({0: (7, 9)})
+    consumer.ownership.failed(consumer.ownership.batch())
+    consumer.now += LONGEST_RENEWAL * (1 - RENEWAL_SPREAD) - 1
+    assert consumer.due() == {}
+    consumer.now = 50.0 + LONGEST_RENEWAL
+    assert consumer.due() == {HERE.place: {("t", 0): 7}}
+
+
+def test_claimed_partition_that_was_never_planned_is_renewed_as_the_group_has_it() -> None:
+    consumer = in_group(7, sought="s1")
+    assert consumer.due() == {}
+    consumer.now = LONGEST_RENEWAL
+    assert consumer.ownership.due(consumer.now)[KNOWN.place]["t", 0] == Due(7, "A", 1, "s1")
+
+
+def test_offset_of_another_topic_is_not_renewed_for_this_one() -> None:
+    consumer = Consumer()
+    consumer.assign({0}, source=KNOWN)
+    terms = consumer.ownership.unclaimed()[KNOWN.place]
+    consumer.ownership.claimed(terms, 0.0, {("t", 0): Committed(7, format_stamp("c", "B"))})
+    consumer.now = 2 * LONGEST_RENEWAL
+    assert consumer.due() == {}
+    assert consumer.ownership.in_group() == {}
+
+
+def test_deleted_offset_is_due_again_where_the_partition_stands() -> None:
+    consumer = in_group(7)
+    consumer.batch({0: (7, 9)})
+    assert consumer.due() == {}
+    consumer.ownership.set_by_others(("t", 0))
+    assert consumer.due() == {KNOWN.place: {("t", 0): 9}}
+    assert consumer.ownership.in_group() == {}, "noticed once"
+    consumer.commit()
+    assert consumer.ownership.in_group() == {KNOWN.place: {("t", 0): "A"}}
+
+
+def test_offset_deleted_before_the_first_plan_is_committed_before_it_is_offered() -> None:
+    consumer = in_group(7)
+    assert consumer.ownership.offer().in_group == {("t", 0)}
+    consumer.ownership.set_by_others(("t", 0))
+    assert consumer.ownership.offer().topics["t"].partitions == frozenset()
+    consumer.commit()
+    assert consumer.offered()[1] == {0}
+
+
+def test_quiet_partition_closes_once_the_group_was_looked_at() -> None:
+    consumer = in_group(7)
+    consumer.batch({0: (7, 9)})
+    consumer.assign(set(), epoch=2, source=KNOWN)
+    consumer.plan({})
+    assert consumer.lists() == (set(), set(), {0})
+    assert consumer.ownership.last_looks() == {KNOWN.place: {("t", 0): "A"}}
+    consumer.ownership.set_by_others(("t", 0))
+    consumer.ownership.looked_at([("t", 0)])
+    assert consumer.lists() == (set(), set(), {0}), "its offset was deleted"
+    consumer.commit()
+    assert consumer.ownership.closed
+
+
+def test_partition_whose_last_commit_comes_while_closing_needs_no_look() -> None:
+    consumer = in_group(7)
+    consumer.plan({0: (7, 9)})
+    consumer.assign(set(), epoch=2, source=KNOWN)
+    consumer.process()
+    consumer.commit()
+    consumer.plan({})
+    assert consumer.ownership.closed
+
+
+def test_partition_given_away_without_fencing_closes_without_a_look() -> None:
+    consumer = in_group(7)
+    consumer.batch({0: (7, 9)})
+    consumer.assign(set(), epoch=2, source=KNOWN, others={0})
+    consumer.plan({})
+    assert consumer.ownership.closed
+
+
+def test_topic_of_an_unknown_id_is_the_one_that_kafka_first_had(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.batch({0: (0, 9)})
+    assert consumer.ownership.in_group() == {HERE.place: {("t", 0): ""}}
+    consumer.ownership.identify("t", HERE.place, "A")
+    consumer.ownership.identify("t", HERE.place, "B")
+    assert consumer.ownership.in_group() == {HERE.place: {("t", 0): "A"}}
+    consumer.assign(set(), epoch=2)
+    consumer.plan({})
+    assert consumer.ownership.last_looks() == {HERE.place: {("t", 0): "A"}}

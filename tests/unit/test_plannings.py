@@ -359,8 +359,9 @@ def test_query_that_ended_is_turned_away(query: Query) -> None:
     query.agent.query_ended(False)
     with pytest.raises(StaleTokenError):
         query.ask()
+    query.kafka.committed = {("t", p): Committed(100) for p in range(4)}
     query.start()
-    assert query.go().offset["t"]["0"] == (0, 100), "a new query begins at the committed offsets"
+    assert query.go().offset["t"]["0"] == (100, 200), "a new query begins at the committed offsets"
 
 
 def test_plan_that_does_not_follow_from_the_last_is_refused(query: Query) -> None:

@@ -58,7 +58,7 @@ class Consumer:
         self.ownership.read("t", TopicAssignment("k:1", "g", owners, self.zxid), self.zxid)
 
     def claim(self) -> None:
-        self.ownership.claimed(self.ownership.unclaimed().get(PLACE, {}))
+        self.ownership.claimed(self.ownership.unclaimed().get(PLACE, {}), 0.0)
 
     def batch(self, **ends: int) -> None:
         offer = self.ownership.offer()
@@ -83,7 +83,7 @@ def test_partition_is_offered_only_after_it_is_claimed_for_this_very_take_up() -
     assert me.ownership.offer().topics == {}
     me.assign({})
     me.assign({0: "me"})
-    me.ownership.claimed(first)
+    me.ownership.claimed(first, 0.0)
     assert me.ownership.offer().topics == {}, "somebody else may have had it in between"
     assert me.ownership.status()["t"].starting == {0}
     me.claim()

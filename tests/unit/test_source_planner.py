@@ -136,6 +136,7 @@ class SimulatedAgent:
         self.plans: list[Planned] = []
         self.turns = Turns(lambda topic: int(topic.startswith("trains")))
         self.again: dict[TopicPartition, int] = {}
+        self.in_group: frozenset[TopicPartition] = frozenset()
         self.fail_on_data_loss = False
         self.losses: dict[TopicPartition, Parked] = {}
         self.near: dict[str, TopicOffer] = {}
@@ -161,7 +162,7 @@ class SimulatedAgent:
     def offer(self, token: str) -> Offer:
         assert token == "token"  # noqa: S105
         self._asked += 1
-        return Offer(self._asked, dict(self._topics), self.again)
+        return Offer(self._asked, dict(self._topics), self.again, in_group=self.in_group)
 
     def accepts(self, tp: TopicPartition, jump: Jump) -> bool:
         return True
@@ -618,3 +619,15 @@ def test_an_end_that_was_only_late_changes_nothing(
     clock.now += 60
     logs[SERVERS].bounds[T, 0] = (0, 101)
     assert plan(planner, first) == {T: {"0": [100, 101]}}
+
+
+def test_partition_whose_offset_was_deleted_waits_until_that_is_committed_again(
+    agent: SimulatedAgent, logs: dict[str, Log], planner: Planner
+) -> None:
+    agent.hold(T, {0, 1}, topic_id="A")
+    agent.in_group = frozenset({(T, 0)})
+    assert json.loads(json.dumps(planner.next({}, 2).offset)) == {T: {"1": [0, 100]}}
+    assert "partition 0: its committed offset was deleted; it waits" in agent.plans[-1].problems[0]
+    logs[SERVERS].committed["g", (T, 0)] = 60
+    assert planner.next({T: {"1": (0, 100)}}, 2).offset[T]["0"] == (60, 100)
+    assert agent.plans[-1].problems == []

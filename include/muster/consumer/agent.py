@@ -42,7 +42,7 @@ from muster.core.ownership import (
 )
 from muster.core.parking import Answer, OnPoison, Parked, Parking
 from muster.core.poison import Poison
-from muster.core.positions import Committed, Jump
+from muster.core.positions import OFFSET_PROBLEM, Committed, Jump
 from muster.core.refusals import Refusal, Refusals
 from muster.core.turns import Failure, Suspect, Turns
 from muster.core.unread import RETRY, Kind, ReadFailure, Unread
@@ -814,9 +814,9 @@ class Agent:
             )
         return None
 
-    def set_by_others(self, found: Mapping[TopicPartition, Committed], group_id: str) -> None:
-        """Say that another program has set the committed offsets of these partitions. What this consumer has stands,
-        and is committed again."""
+    def set_by_others(self, found: Mapping[TopicPartition, Committed | None], group_id: str) -> None:
+        """Say that another program has set the committed offsets of these partitions, or deleted them (None). What
+        this consumer has stands, and is committed again."""
         with self.change() as own:
             for tp, there in sorted(found.items()):
                 partition = own.held.get(tp)
@@ -827,9 +827,9 @@ class Agent:
                 self._foreign[tp] = self.clock()
                 self.problem(
                     _foreign(tp),
-                    f"its committed offset was set to {there.offset} by another program (kafka-consumer-groups, or a "
-                    f"consumer that uses group {group_id!r}); this consumer goes on at {partition.position} and "
-                    f"commits that again. To have it go on elsewhere: muster seek {tp[0]} {tp[1]}",
+                    f"its committed offset was {_what_became(there, group_id)}; this consumer goes on at "
+                    f"{partition.stands} and commits that again. To have it go on elsewhere: muster seek {tp[0]} "
+                    f"{tp[1]}",
                 )
 
     def refused(self, tp: TopicPartition, claim_epoch: int, why: str) -> None:
@@ -1042,8 +1042,21 @@ def _identity(topic: str) -> str:
 
 
 def _foreign(tp: TopicPartition) -> str:
-    """Return the key of the problem of a partition whose committed offset another program has set."""
-    return f"offset {tp[0]} [{tp[1]}]"
+    """Return the key of the problem of a partition whose committed offset another program has set or deleted."""
+    return f"{OFFSET_PROBLEM} {tp[0]} [{tp[1]}]"
+
+
+def _what_became(there: Committed | None, group_id: str) -> str:
+    """Say what became of a committed offset, and who may have done it."""
+    if there is None:
+        return (
+            f"deleted from group {group_id!r} (by kafka-consumer-groups, or by Kafka itself after its "
+            "offsets.retention.minutes, which have to be more than a day)"
+        )
+    return (
+        f"set to {there.offset} by another program (kafka-consumer-groups, or a consumer that uses group "
+        f"{group_id!r})"
+    )
 
 
 def _parked(tp: TopicPartition) -> str:

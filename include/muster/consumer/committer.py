@@ -208,10 +208,17 @@ class PlaceWorker:
     # -- commits ------------------------------------------------------------------------------------------
 
     def _wait_for_due(self) -> bool:
-        return bool(self._agent.due(self._place, timeout=1.0))
+        return self._agent.wait_for(
+            lambda own: bool(
+                own.due(self._agent.clock()).get(self._place) or own.last_looks().get(self._place)
+            ),
+            timeout=1.0,
+        )
 
     def commit(self) -> None:
-        """Commit what is due now. Raises `KafkaError` if it has to be tried again."""
+        """Look a last time at what is closing, and commit what is due now. Raises `KafkaError` if it has to be tried
+        again."""
+        self._look_before_closing()
         due = self._agent.due(self._place)
         if not due:
             return
@@ -314,23 +321,43 @@ class PlaceWorker:
         said = {**about, "cluster": self._cluster, "consumer": self._agent.owner}
         return letter(found, self._letters.topic.name, said)
 
-    def _look_at_commits(self, partitions: Collection[TopicPartition]) -> None:
-        """Notice that another program has set what is committed of these. Raises `KafkaError`.
-
-        Where nothing is committed, that was not a program in most cases: Kafka itself drops what is of a topic that
-        is deleted.
-        """
+    def _look_before_closing(self) -> None:
+        """Look at the group once more for what closes; a Kafka that is out of reach must not hold that up."""
         with self._agent.locked() as own:
-            asked = own.commits_that_stand().get(self._place, {}).keys() & partitions
-        if not asked:
+            closing = own.last_looks().get(self._place, {})
+        if not closing:
+            return
+        with suppress(KafkaError):
+            self._look(closing)
+        with self._agent.change() as own:
+            own.looked_at(closing)
+
+    def _look_at_commits(self, partitions: Collection[TopicPartition]) -> None:
+        """Notice that another program has set or deleted what is committed of these. Raises `KafkaError`."""
+        with self._agent.locked() as own:
+            known = own.in_group().get(self._place, {})
+        self._look({tp: topic_id for tp, topic_id in known.items() if tp in partitions})
+
+    def _look(self, topic_ids: Mapping[TopicPartition, str]) -> None:
+        if not topic_ids:
             return
         try:
-            found: Mapping[TopicPartition, Committed | None] = self._group.positions(asked)
+            found: Mapping[TopicPartition, Committed | None] = self._group.positions(topic_ids.keys())
         except PartitionError as error:
             found = error.offsets
         changed = {tp: there for tp, there in found.items() if there and by_others(there, self._cluster)}
-        if changed:
-            self._agent.set_by_others(changed, self._place.group_id)
+        deleted = self._of_the_same_topics(
+            {tp: topic_ids[tp] for tp, there in found.items() if there is None}
+        )
+        if changed or deleted:
+            self._agent.set_by_others({**changed, **dict.fromkeys(deleted)}, self._place.group_id)
+
+    def _of_the_same_topics(self, topic_ids: Mapping[TopicPartition, str]) -> list[TopicPartition]:
+        """Return those whose topics still have these ids: Kafka itself drops the offsets of a topic it deletes."""
+        if not topic_ids:
+            return []
+        there = self._group.topics.identities({topic for topic, _ in topic_ids}).ids
+        return [tp for tp, topic_id in topic_ids.items() if topic_id and there.get(tp[0]) == topic_id]
 
     # -- claims -------------------------------------------------------------------------------------------
 
@@ -373,9 +400,9 @@ class PlaceWorker:
             self._release(tp, wanted[tp])
         self._fenced.update({tp: wanted[tp] for tp in found.done})
         failures = dict(found.failed)
-        claimed = self._read(failures)
+        group = self._read(failures)
         with self._agent.change() as own:
-            own.claimed({tp: self._fenced.pop(tp) for tp in claimed})
+            own.claimed({tp: self._fenced.pop(tp) for tp in group}, self._agent.clock(), group)
         self._raise_for("taking up", failures)
 
     def _begin(self, tp: TopicPartition, claim_epoch: int) -> bool:
@@ -384,10 +411,11 @@ class PlaceWorker:
 
     def _landed(self, tp: TopicPartition, claim_epoch: int) -> None:
         with self._agent.change() as own:
-            own.claimed({tp: claim_epoch})
+            own.claimed({tp: claim_epoch}, self._agent.clock())
 
-    def _read(self, failures: dict[TopicPartition, str]) -> list[TopicPartition]:
-        """Return those that are claimed and whose offsets no other cluster commits; why not goes to `failures`."""
+    def _read(self, failures: dict[TopicPartition, str]) -> dict[TopicPartition, Committed | None]:
+        """Return what the group has of those that are claimed and that no other cluster commits; why not goes to
+        `failures`."""
         try:
             found: Mapping[TopicPartition, Committed | None] = self._group.positions(self._fenced.keys())
         except PartitionError as error:
@@ -401,7 +429,7 @@ class PlaceWorker:
                     f"kafka-consumer-groups --group {self._place.group_id} --all-topics --reset-offsets --to-current "
                     "--execute take its name off the offsets"
                 )
-        return [key for key in found if key not in failures]
+        return {key: there for key, there in found.items() if key not in failures}
 
     def _release(self, tp: TopicPartition, claim_epoch: int) -> None:
         self._claims.pop(tp, None)
@@ -425,9 +453,9 @@ class PlaceWorker:
         self._agent.identified(self._place, seen.ids, seen.absent)
         if time.monotonic() >= self._look_due:
             with self._agent.locked() as own:
-                idle = own.commits_that_stand().get(self._place, {}).keys() - own.due(
-                    self._agent.clock()
-                ).get(self._place, {})
+                idle = own.in_group().get(self._place, {}).keys() - own.due(self._agent.clock()).get(
+                    self._place, {}
+                )
             self._look_at_commits(idle)
             self._look_due = time.monotonic() + COMMITS_LOOK
 

@@ -232,7 +232,7 @@ class Coordinator:
         if woke == LONG_POLL_OVER and not view.held:
             owners = _some(view.live_owners(), self.cluster.long_poll_timeout)
         view, found = self._look(view, owners)
-        report = replace(report, stuck=found.stuck, warnings=report.warnings + found.named)
+        report = replace(report, stuck=found.stuck, warnings=view.warnings + found.named)
         transitions = self._transitions(view)
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"

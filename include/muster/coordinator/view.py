@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from muster.core.assignors.pins import impossible_pins
+from muster.core.diagnosis import changed_offsets
 from muster.core.flow import with_flow
 from muster.core.model import (
     Membership,
@@ -99,8 +100,9 @@ class CoordinatorView:
     @property
     def warnings(self) -> list[str]:
         """What could not be taken into account, in words."""
+        known = [*self.overrides.large, *self.unknown, *changed_offsets(self.replies.statuses)]
         if self.held or self.planning_error:
-            return [*self.overrides.large, *self.unknown]
+            return known
         overrides, live = self.overrides, self.membership.live
         pins = {
             topic: owners
@@ -113,7 +115,7 @@ class CoordinatorView:
             overrides.unobeyed(topic, intended_owners(snapshot), self.plan.owners.get(topic, {}))
             for topic, snapshot in self._overridden()
         )
-        return [*self.overrides.large, *self.unknown, *map(str, impossible), *chain.from_iterable(unobeyed)]
+        return [*known, *map(str, impossible), *chain.from_iterable(unobeyed)]
 
     def live_owners(self) -> dict[str, set[str]]:
         """Return the live owners and what they own."""

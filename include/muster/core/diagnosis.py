@@ -30,6 +30,7 @@ from muster.core.model import (
 from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.partition_list import format_partitions
 from muster.core.patience import Replies
+from muster.core.positions import OFFSET_PROBLEM
 from muster.core.progress import Look, Mark
 from muster.core.state_machine import topics_ahead
 from muster.core.turns import Failure
@@ -541,3 +542,13 @@ def step(waiting: Iterable[Waiting], live: Collection[str]) -> str:
         steps.append(f"start {', '.join(away)} again, or a consumer that takes its place")
     steps += sorted({each.todo for each in waiting if each.todo})
     return "; ".join(steps)
+
+
+def changed_offsets(statuses: Mapping[str, ConsumerStatus]) -> list[str]:
+    """Return what consumers say of committed offsets that another program has set or deleted."""
+    return [
+        f"consumer {consumer}: {error[:LONGEST_ERROR]}"
+        for consumer, status in sorted(statuses.items())
+        for error in status.details.errors
+        if error.startswith(f"{OFFSET_PROBLEM} ")
+    ]

@@ -27,6 +27,7 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
 - It is *paused* if the assignment says so: it stays in the plans with nothing to read, and so stays running. It is
   *stopped* once nothing of it is under way or outstanding.
 - It is *held back* while it has been outstanding for too long: it stays in the plans in the same way.
+- It is *in the group* once the group was seen to have an offset of it: at its claim, or by a commit since.
 
 State Transitions
 -----------------
@@ -37,8 +38,8 @@ Each partition is *closed* (not held), *starting*, *running* or *closing*:
 - starting -> running: the planner planned a batch that holds the partition.
 - running -> starting: the planner planned without it, or the query ended.
 - starting, running -> closing: it is no longer wanted, or the assignment names another place or another topic.
-- closing -> closed: it may not be read, nothing is outstanding, the handler knows, and no claim is under way (see
-  below).
+- closing -> closed: it may not be read, nothing is outstanding, the handler knows, no claim is under way (see below),
+  and what is in the group was looked at once more.
 
 Invariants
 ----------
@@ -92,13 +93,13 @@ from typing import TypeVar
 from zlib import crc32
 
 from muster.core.model import OffsetRange, Seek, TopicAssignment, TopicPartition, TopicStatus
-from muster.core.positions import Jump
+from muster.core.positions import Committed, Jump, last_sought, of_another_topic, was_stopped
 
 LONGEST_RENEWAL = 24 * 3600.0
-"""Seconds after which a committed offset is committed again at the latest, unless the settings say otherwise.
+"""Seconds after which a partition is committed again at the latest, unless the settings say otherwise.
 
 Kafka forgets an offset that was not committed for `offsets.retention.minutes` (7 days), also of a partition that is
-held and has nothing to read."""
+held and has nothing to read, and a producer that committed nothing for `transactional.id.expiration.ms` (7 days)."""
 RENEWAL_SPREAD = 0.25
 """How much of the longest interval the intervals differ by: what is taken up together is not due together."""
 
@@ -181,12 +182,14 @@ class Offer:
     A topic that was in an offer stays in those of the same query, without partitions if need be. `again` has where
     partitions are read again from, whose last batch has failed. `seeks` are not known to be carried out: each is to
     be, unless its id went with what is committed.
+    What is `in_group` begins at the group's offset, or waits for it to be committed again.
     """
 
     asked: int
     topics: Mapping[str, TopicOffer]
     again: Mapping[TopicPartition, int] = field(default_factory=dict)
     seeks: Mapping[TopicPartition, Seek] = field(default_factory=dict)
+    in_group: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +260,8 @@ class _Partition:
 
     source: Source
     claim_epoch: int = 0
+    seen_id: str = ""
+    """The id under which Kafka first had the topic since it was taken up; '' if that is not known."""
     claimed: bool = False
     claiming: bool = False
     """A claim has begun and has not ended: it may still fence off the owner of that time."""
@@ -273,7 +278,10 @@ class _Partition:
     processed: int | None = None
     committed: int | None = None
     committed_at: float = 0.0
-    """When, on the caller's clock."""
+    """When, or when it was claimed, on the caller's clock."""
+    in_group: bool = False
+    looked_at: bool = False
+    """Whether the group was looked at since it is closing."""
     uncommitted_since: float | None = None
     """Since when handled records are not committed, on the caller's clock; None if all are."""
     sought: str = ""
@@ -306,7 +314,23 @@ class _Partition:
     def closed(self) -> bool:
         """Whether nothing holds it open any more."""
         held_open = self.may_be_read or self.outstanding or self.claiming or not self.withdrawn
-        return self.closing and not held_open
+        return self.closing and not held_open and not self.to_look_at
+
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic that it was taken up of; '' if that is not known."""
+        return self.source.topic_id or self.seen_id
+
+    @property
+    def to_look_at(self) -> bool:
+        """Whether the group is to be looked at once more before it is closed."""
+        kept = self.in_group and bool(self.topic_id) and not self.refused
+        return self.closing and kept and not (self.looked_at or self.may_be_read or self.outstanding)
+
+    @property
+    def stands(self) -> int | None:
+        """The offset that the group is to have, None as long as that is not known."""
+        return self.committed if self.position is None else self.position
 
     @property
     def position(self) -> int | None:
@@ -340,6 +364,7 @@ class _Partition:
     def acknowledged(self, offset: int, now: float) -> None:
         """Take note that `offset` is committed."""
         self.committed, self.committed_at = offset, now
+        self.in_group, self.looked_at = True, self.closing
         self.rejected = {at: error for at, error in self.rejected.items() if at >= offset}
         over = self.pass_over
         if over is None or offset != over.offset + 1:
@@ -349,6 +374,14 @@ class _Partition:
             self.passed = offset
             if not self.offered:
                 self.go_on()
+
+    def found(self, there: Committed | None) -> None:
+        """Take note of what the group has of it when it is claimed."""
+        topic_id = self.source.topic_id
+        if there is not None and not of_another_topic(there.metadata, topic_id):
+            self.in_group, self.committed = True, there.offset
+            self.sought = self.noted = last_sought(there, topic_id)
+            self.stopped = self.noted_stopped = was_stopped(there, topic_id)
 
     def go_on(self) -> None:
         """Go on after a record that was passed over."""
@@ -554,7 +587,15 @@ class Ownership:
             and (seek := self.topics[tp[0]].seeks.get(tp[1])) is not None
             and seek.id != partition.sought
         }
-        return Offer(self._asked, topics, again, seeks)
+        known = frozenset(
+            tp
+            for tp, partition in self.held.items()
+            if partition.offered
+            and partition.planned is None
+            and partition.in_group
+            and partition.source.topic_id
+        )
+        return Offer(self._asked, topics, again, seeks, known)
 
     def not_read(self, now: float) -> dict[TopicPartition, str]:
         """Return what is held and not to be read for now, with the reason: it stays in the plans, with nothing to
@@ -752,8 +793,8 @@ class Ownership:
     def due(self, now: float) -> dict[Place, dict[TopicPartition, Due]]:
         """Return the offsets to commit now, by where they belong.
 
-        Of what is read and committed, those that were last committed too long ago are due again. `now` is in
-        seconds, of the same clock as that of `committed`.
+        What was last committed, or claimed, too long ago is due again. `now` is in seconds, of the same clock as that
+        of `committed`.
         """
 
         def offset(tp: TopicPartition, topic: Topic, partition: _Partition) -> Due | None:
@@ -765,10 +806,10 @@ class Ownership:
             if partition.outstanding and partition.processed is not None:
                 lost = topic.recreated and topic.is_at(partition.source.place)
                 return None if lost else partition.due(partition.processed)
-            if over is not None or not stays or partition.committed is None:
+            if over is not None or not stays or partition.stands is None:
                 return None
             renew = now - partition.committed_at >= renewal_interval(tp, self._longest_renewal)
-            return partition.due(partition.committed) if renew else None
+            return partition.due(partition.stands) if renew else None
 
         return self._by_place(offset)
 
@@ -796,16 +837,32 @@ class Ownership:
                 partition.uncommitted_since = now if partition.outstanding else None
         self._settle()
 
-    def commits_that_stand(self) -> dict[Place, dict[TopicPartition, int]]:
-        """Return what Kafka has acknowledged of what is held, and nothing may have changed but another program."""
-        return self._by_place(
-            lambda _tp, topic, p: None if p.refused or p.closing or topic.recreated else p.committed
-        )
+    def in_group(self) -> dict[Place, dict[TopicPartition, str]]:
+        """Return what the group has to have an offset of, which only another program may have changed, with the ids
+        of the topics ('': unknown)."""
+
+        def topic_id(_tp: TopicPartition, topic: Topic, partition: _Partition) -> str | None:
+            kept = partition.in_group and not (partition.refused or topic.recreated)
+            return partition.topic_id if kept and not partition.closing else None
+
+        return self._by_place(topic_id)
+
+    def last_looks(self) -> dict[Place, dict[TopicPartition, str]]:
+        """Return what is closed once the group was looked at once more, with the ids of the topics."""
+        return self._by_place(lambda _tp, _topic, p: p.topic_id if p.to_look_at else None)
+
+    def looked_at(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take note that the group was looked at once more for these, or could not be."""
+        for tp in self.held.keys() & set(partitions):
+            self.held[tp].looked_at = True
+        self._settle()
 
     def set_by_others(self, tp: TopicPartition) -> None:
-        """Take note that another program has set the committed offset: what is known here is due again."""
+        """Take note that another program has set the committed offset, or deleted it: what is known here is due
+        again."""
         if (partition := self.held.get(tp)) is not None:
-            partition.committed_at = -self._longest_renewal
+            partition.processed, partition.committed = partition.stands, None
+            partition.in_group = False
 
     def refuse(self, tp: TopicPartition, claim_epoch: int) -> bool:
         """Close a partition without committing, because its commit was refused for good; False if it is not held
@@ -862,11 +919,19 @@ class Ownership:
             partition.claiming = False
         self._settle({tp[0]})
 
-    def claimed(self, claim_epochs: Mapping[TopicPartition, int]) -> None:
-        """Take note that these partitions are claimed for these claim epochs."""
+    def claimed(
+        self,
+        claim_epochs: Mapping[TopicPartition, int],
+        now: float,
+        group: Mapping[TopicPartition, Committed | None] | None = None,
+    ) -> None:
+        """Take note that these partitions are claimed for these claim epochs, and what the `group` has of them since.
+        `now` is in seconds, of the same clock as that of `committed`."""
         for tp, claim_epoch in claim_epochs.items():
             if partition := self._claimed_as(tp, claim_epoch):
                 partition.claimed, partition.claiming = True, False
+                partition.committed_at = now
+                partition.found((group or {}).get(tp))
         self._settle()
 
     def watched(self) -> dict[Place, set[str]]:
@@ -888,6 +953,8 @@ class Ownership:
             return
         for partition in self._of({name}).values():
             known = partition.source.topic_id
+            if partition.source.place == place:
+                partition.seen_id = partition.seen_id or kafka_id
             if partition.closing and partition.source.place == place:
                 partition.refused |= gone or bool(known and kafka_id and known != kafka_id)
         topic = self.topics[name]

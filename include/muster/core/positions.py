@@ -23,6 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+OFFSET_PROBLEM = "offset"
+"""What a consumer's error begins with that says that another program has set or deleted a committed offset."""
+
 MARK = "muster"
 """What metadata of ours begins with."""
 

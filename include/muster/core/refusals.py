@@ -1,8 +1,9 @@
 """Partitions whose commit was refused, and when they may be taken up again. Pure; the time comes in.
 
-A consumer whose commit is refused has been replaced there, or its transactional id has expired; it does not know
-which. If it took the partition up again by the assignment that it knows, it would fence off the consumer that
-replaced it, which would do the same in turn. So it waits for two facts that are both younger than the refusal:
+A consumer whose commit is refused has been replaced there, or was thrown out by one that should have known better; it
+does not know which. If it took the partition up again by the assignment that it knows, it would fence off the
+consumer that replaced it, which would do the same in turn. So it waits for two facts that are both younger than the
+refusal:
 
 - the assignment was read again and still names it. That leaves out one that was cut off from ZooKeeper, or frozen.
 - discovery still has its own incarnation registered. That leaves out the older of two processes with one id, and
@@ -10,8 +11,8 @@ replaced it, which would do the same in turn. So it waits for two facts that are
 
 And it waits for a pause that doubles with each refusal, so that nothing that was forgotten here becomes a fight.
 
-A producer that is stuck is replaced by one that initialises the same id, which would fence off the next owner just as
-well. So that waits for the same two facts (`Agent.owns_still`), without a pause.
+A producer that is stuck, or that Kafka has forgotten, is replaced by one that initialises the same id, which would
+fence off the next owner just as well. So that waits for the same two facts (`Agent.owns_still`), without a pause.
 """
 
 from __future__ import annotations

@@ -11,6 +11,12 @@ or neither.
 `init_transactions` also ends what the former owner had under way. After it nothing of the former owner can land, so
 a consumer that reads the group's committed offset then begins where that stays.
 
+The broker forgets a producer that is idle for long (`transactional.id.expiration.ms`), and which ones it had
+fenced off. It accepts the next one that initialises the id, and librdkafka does so by itself when it aborts a
+transaction of a forgotten producer. So a forgotten producer, which may be a former owner's, is not called again: it
+is replaced once the owner is confirmed. A transaction is aborted only where a broker answered that it failed, and
+only within `ABORT_WITHIN`; otherwise its producer is replaced in the same way.
+
 A producer costs about 0.4 MB and a handful of threads (one of them for each broker), and a commit three round trips;
 `benchmarks/fencing.py` measures both.
 """
@@ -59,6 +65,9 @@ STUCK_AFTER = 8.0
 """Seconds after which a call counts as stuck: librdkafka (2.16) can wait endlessly in `send_offsets_to_transaction`
 when a broker was restarted meanwhile, whatever time-out it is given."""
 
+ABORT_WITHIN = 5.0
+"""Seconds from the begin of a transaction for which it may be aborted: its producer is not forgotten so soon."""
+
 SETTLE_WITHIN = 1.0
 """Seconds to wait for a producer's connection to settle, before it is initialised nevertheless."""
 
@@ -70,6 +79,13 @@ LOST = frozenset(
     }
 )
 """What says that another producer has initialised the id since."""
+FORGOTTEN = frozenset(
+    {
+        confluent_kafka.KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        confluent_kafka.KafkaError.UNKNOWN_PRODUCER_ID,
+    }
+)
+"""What says that the broker knows the producer no more, nor whether another one has initialised the id since."""
 
 
 def transactional_id(cluster: str, group_id: str, topic: str, partition: int) -> str:
@@ -136,14 +152,16 @@ class _Fence:
     topic: str
     phase: _Phase = _Phase.INITIALISE
     sent: int | None = None
+    begun_at: float = 0.0
+    """When its last transaction began."""
     call: Future[int | None] | None = None
     called_at: float = 0.0
     ended_at: float = 0.0
     """When the end of its last call was seen."""
     settled: bool = False
     initialised_at: float = 0.0
-    lost: bool = False
-    """Whether its producer finds no broker, where others do: it never will again (`kafka_admin.RENEW_AFTER`)."""
+    lost: str = ""
+    """Why its producer is of no use any more; '' while it is."""
     replaces: bool = False
     """Whether it stands in for a producer that was stuck, so another consumer may have claimed the partition."""
 
@@ -186,6 +204,27 @@ class _Fence:
             return False
         return True
 
+    def _fail(self, reason: confluent_kafka.KafkaError, timeout: float) -> None:
+        """Take note that a call failed, and abort the transaction if it has to be. Raises `_RefusedError` if another
+        producer has initialised the id since."""
+        if reason.code() in FORGOTTEN:
+            self.lost = f"Kafka has forgotten its producer ({reason.str()})"
+            return
+        if reason.fatal() or reason.code() in LOST:
+            raise _RefusedError(_words(reason))
+        if self.phase in {_Phase.SEND, _Phase.COMMIT} and (
+            reason.txn_requires_abort() or not reason.retriable()
+        ):
+            self.phase = _Phase.ABORT
+        if self.phase is _Phase.ABORT and reason.code() not in UNREACHABLE:
+            self._abort(timeout)
+
+    def _abort(self, timeout: float) -> None:
+        with suppress(KafkaException):
+            self.producer.abort_transaction(timeout)
+            if time.monotonic() - self.begun_at < ABORT_WITHIN:
+                self.phase = _Phase.BEGIN
+
     def commit(
         self,
         item: _TopicPartition,
@@ -203,7 +242,7 @@ class _Fence:
         """
         tp = (item.topic, item.partition)
         if self.phase is _Phase.INITIALISE and not begin(tp):
-            raise _RefusedError("its producer was stuck, and it was given up before that was replaced")
+            raise _RefusedError("it was given up before its producer was replaced")
         try:
             self.initialise(timeout, lambda: landed(tp))
             if self.replaces:
@@ -224,10 +263,8 @@ class _Fence:
                     letters = {at: each for at, each in letters.items() if at >= present.offset}
                     if present.offset == item.offset:
                         return present.offset
-            if self.phase is _Phase.ABORT:
-                self.producer.abort_transaction(timeout)
-                self.phase = _Phase.BEGIN
             if self.phase is _Phase.BEGIN:
+                self.begun_at = time.monotonic()
                 self.producer.begin_transaction()
                 self.phase = _Phase.SEND
             if self.phase is _Phase.SEND:
@@ -239,12 +276,11 @@ class _Fence:
                 self.phase = _Phase.COMMIT
             self.producer.commit_transaction(timeout)
         except KafkaException as error:
-            reason = error.args[0]
-            if reason.fatal() or reason.code() in LOST:
-                raise _RefusedError(_words(reason)) from error
-            if reason.txn_requires_abort() or not reason.retriable():
-                self.phase = _Phase.ABORT
+            self._fail(error.args[0], timeout)
             raise
+        finally:
+            if self.phase is _Phase.ABORT:
+                self.lost = self.lost or "its transaction failed"
         self.phase = _Phase.BEGIN
         assert self.sent is not None  # noqa: S101  set before the phase that led here
         return self.sent
@@ -373,7 +409,8 @@ class FencedCommits:
         unowned: dict[TopicPartition, Exception] = {}
         for tp, fence in fences.items():
             under_way = fence.call is not None and not fence.call.done()
-            if not (_stuck(fence) if under_way else fence.lost or fence.claims_again):
+            lost = fence.lost and fence.call is None  # else the end of the call that says so is taken first
+            if not (_stuck(fence) if under_way else lost or fence.claims_again):
                 continue
             if fence.call is not None and fence.call.cancel():  # it is queued behind others that are stuck
                 fence.end_call()
@@ -381,8 +418,7 @@ class FencedCommits:
             if under_way:
                 why, since = "its producer is stuck", fence.called_at
             else:  # what was known when its last call began may be long out of date
-                since = fence.ended_at
-                why = "its producer finds no broker" if fence.lost else "its claim has failed"
+                since, why = fence.ended_at, fence.lost or "its claim has failed"
             try:
                 _still_owned(owned, tp, since, why)
             except (_RefusedError, TimeoutError) as error:
@@ -446,12 +482,16 @@ class FencedCommits:
         return ends
 
     def _watched(self, fence: _Fence, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Make a call, and note if it failed because the producer is lost."""
+        """Make a call, and note if it failed because the producer is lost.
+
+        One that finds no broker, where others do, never will again (`kafka_admin.RENEW_AFTER`).
+        """
         try:
             return function(*arguments)
         except KafkaException as error:
-            if error.args[0].code() in UNREACHABLE:
-                fence.lost = not fence.finds_a_broker() and self._group.answers()
+            unreachable = error.args[0].code() in UNREACHABLE and not fence.lost
+            if unreachable and not fence.finds_a_broker() and self._group.answers():
+                fence.lost = "its producer finds no broker"
             raise
 
     def _open(self, tp: TopicPartition) -> Producer:

@@ -39,14 +39,15 @@ class Transactions:
     """`confluent_kafka.Producer`, as far as transactions of offsets need it.
 
     Every call that reaches the broker may fail in a way that trying again mends. While a producer is `stuck` its
-    commits wait in librdkafka and reach no broker."""
+    commits wait in librdkafka and reach no broker. Where the broker has forgotten a producer that aborts, librdkafka
+    initialises its id again."""
 
     def __init__(self, process: Process, key: TopicPartition, group: str, name: str) -> None:
         self.process = process
         self.key = key
         self.group = group
         self.name = name
-        self.epoch = -1
+        self.known = (0, -1)
         self.item: Any = None
         self.stuck = False
         self.unheard = False
@@ -60,8 +61,7 @@ class Transactions:
         brokers, began = self._reach(), process.world.now
         refusal = process.world.watchman.refusal(process, self.key)
         wait_until(lambda: not process.faults.slow_claims)
-        self.epoch = brokers.producers.get(self.name, 0) + 1
-        brokers.producers[self.name] = self.epoch
+        self.known = brokers.initialise(self.name)
         process.world.watchman.claims(process, self.key, refusal)
         if process.world.now - began > timeout:
             raise KafkaException(Reason(Reason._TIMED_OUT, "no answer", retriable=True))
@@ -79,7 +79,7 @@ class Transactions:
         self.item = items[0]
 
     def commit_transaction(self, timeout: float) -> None:
-        if self.unheard:
+        if self.unheard and self.name in self._reach().producers:
             self.unheard = False
             return
         self._reach_as_owner()
@@ -91,6 +91,8 @@ class Transactions:
             raise KafkaException(Reason(Reason._TIMED_OUT, "no answer", retriable=True))
 
     def abort_transaction(self, timeout: float) -> None:
+        if self.name not in self._reach().producers:
+            self.init_transactions(timeout)
         self._reach_as_owner()
         self.item = None
 
@@ -100,7 +102,11 @@ class Transactions:
         return self.process.world.kafka
 
     def _reach_as_owner(self) -> None:
-        if self._reach().producers[self.name] != self.epoch:
+        known = self._reach().producers.get(self.name, (0, -1))
+        if known[0] != self.known[0]:
+            forgotten = Reason.INVALID_PRODUCER_ID_MAPPING
+            raise KafkaException(Reason(forgotten, "unknown", txn_requires_abort=True))
+        if known != self.known:
             raise KafkaException(Reason(Reason._FENCED, "fenced", fatal=True))
 
 
@@ -164,13 +170,14 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
         before = {key: (fence, fence.ended_at) for key, fence in self._fences.items()}
         for key in offsets:
             fence = self._fences.get(key)
-            if fence is not None and fence.call is None and not fence.claims_again:
+            if fence is not None and fence.call is None and not (fence.claims_again or fence.lost):
                 self.process.world.watchman.calls(self.process, key)
         outcome: CommitOutcome = super().commit(offsets, *further, **named)
         for key in outcome.failed:
             fence = self._fences.get(key)
-            if fence is not None and fence.claims_again and before.get(key) != (fence, fence.ended_at):
-                # A claim has failed: what was known before its end counts no more.
+            replaced = fence is not None and (fence.claims_again or fence.lost)
+            if replaced and before.get(key) != (fence, fence.ended_at):
+                # A claim has failed, or the producer is lost: what was known before its end counts no more.
                 self.process.world.watchman.calls(self.process, key)
         for key in outcome.refused:
             self.process.world.watchman.refused(self.process, key)
@@ -182,8 +189,9 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
             fence.producer.stuck = True
 
     def stuck(self) -> set[TopicPartition]:
-        """The partitions whose producers are stuck, or stand in for one that was and have not committed yet."""
-        return {key for key, fence in self._fences.items() if fence.producer.stuck or fence.replaces}
+        """The partitions whose producers are stuck or lost, or replace one that was and have not committed yet."""
+        fences = self._fences.items()
+        return {key for key, fence in fences if fence.producer.stuck or fence.lost or fence.replaces}
 
     def free(self) -> None:
         """Producers that are stuck go on, those that were replaced as well."""

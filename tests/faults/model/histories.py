@@ -42,6 +42,38 @@ def _events(name: str, *arguments: str) -> list[Event]:
             return [(name, *arguments)]
 
 
+FORGOTTEN_AFTER_HANDOVER = """
+settled/a
+everybody
+fault/a/no_kafka
+everything/a
+fault/a/hung
+checks
+start/b
+round
+everybody
+everybody
+everybody
+forget_producers
+fault/a/hung
+fault/a/no_kafka
+work/a
+work/a
+work/a
+"""
+OFFSETS_DELETED_BEFORE_THE_END = """
+settled/a
+everybody
+pause_consumption/all
+round
+everybody
+delete_offsets/t/all
+stop/a
+everybody
+everybody
+everybody
+"""
+
 COMMIT_AFTER_HANDOVER = """
 settled/a
 everybody
@@ -285,6 +317,28 @@ fault/a/hung
 work/a
 time/9
 work/a
+""",
+    "abort_what_kafka_has_forgotten": FORGOTTEN_AFTER_HANDOVER,
+    "replace_forgotten_producers_unasked": FORGOTTEN_AFTER_HANDOVER,
+    "refuse_what_kafka_has_forgotten": """
+settled/a
+everybody
+forget_producers
+everybody
+""",
+    "try_again_what_kafka_has_forgotten": """
+settled/a
+everybody
+forget_producers
+everybody
+""",
+    "close_without_a_last_look": OFFSETS_DELETED_BEFORE_THE_END,
+    "take_a_deleted_offset_for_a_deleted_topic": OFFSETS_DELETED_BEFORE_THE_END,
+    "begin_again_without_the_offset_that_was_deleted": """
+settled/a
+everybody
+delete_offsets/t/all
+fail_query/a
 """,
     "read_on_whatever_becomes_of_commits": """
 settled/a

@@ -27,14 +27,15 @@ class Brokers:
     ids: dict[str, str] = field(default_factory=dict)
     """The id of each topic there is."""
     committed: dict[Record, Committed] = field(default_factory=dict)
-    producers: dict[str, int] = field(default_factory=dict)
-    """By transactional id: the epoch of the producer that initialised it last."""
+    producers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By transactional id: the producer id that it has, and the epoch of who initialised it last."""
     small: set[str] = field(default_factory=set)
     """Topics without records."""
     begins: dict[tuple[str, int], int] = field(default_factory=dict)
     """By topic id and partition: the first offset that retention has left; 0 where it has taken nothing."""
     away: bool = False
     made: int = 0
+    producer_ids: int = 0
 
     def create(self, topic: str, partitions: frozenset[int], small: bool = False) -> None:
         self.made += 1
@@ -46,6 +47,15 @@ class Brokers:
     def delete(self, topic: str) -> None:
         del self.topics[topic], self.ids[topic]
         self.small.discard(topic)
+
+    def initialise(self, name: str) -> tuple[int, int]:
+        """A producer initialises this transactional id. One that is not known gets a new producer id."""
+        if name not in self.producers:
+            self.producer_ids += 1
+            self.producers[name] = (self.producer_ids, -1)
+        number, epoch = self.producers[name]
+        self.producers[name] = (number, epoch + 1)
+        return self.producers[name]
 
     def record(self, key: TopicPartition, group: str) -> Record:
         """What an offset that is committed now belongs to."""

@@ -227,6 +227,47 @@ def replace_stuck_producers_unasked(patch: MonkeyPatch) -> None:
     patch.setattr(Agent, "owns_still", lambda agent, tp, claim_epoch, since: True)
 
 
+def abort_what_kafka_has_forgotten(patch: MonkeyPatch) -> None:
+    """A producer that Kafka has forgotten is aborted, by which librdkafka initialises it again."""
+    patch.setattr(fencing, "FORGOTTEN", frozenset())
+
+
+def refuse_what_kafka_has_forgotten(patch: MonkeyPatch) -> None:
+    """A producer that Kafka has forgotten counts as fenced by another owner."""
+    patch.setattr(fencing, "LOST", fencing.LOST | fencing.FORGOTTEN)
+    patch.setattr(fencing, "FORGOTTEN", frozenset())
+
+
+def try_again_what_kafka_has_forgotten(patch: MonkeyPatch) -> None:
+    """Its transaction counts as failed, and the same producer begins another one."""
+
+    def fail(self: Any, reason: Any, timeout: float) -> None:
+        if reason.code() in fencing.FORGOTTEN:
+            self.phase = fencing._Phase.BEGIN
+        else:
+            original(self, reason, timeout)
+
+    original = fencing._Fence._fail
+    patch.setattr(fencing._Fence, "_fail", fail)
+
+
+def replace_forgotten_producers_unasked(patch: MonkeyPatch) -> None:
+    replace_stuck_producers_unasked(patch)
+
+
+def close_without_a_last_look(patch: MonkeyPatch) -> None:
+    patch.setattr(ownership._Partition, "to_look_at", property(lambda partition: False))
+
+
+def take_a_deleted_offset_for_a_deleted_topic(patch: MonkeyPatch) -> None:
+    patch.setattr(committer.PlaceWorker, "_of_the_same_topics", lambda worker, topic_ids: [])
+
+
+def begin_again_without_the_offset_that_was_deleted(patch: MonkeyPatch) -> None:
+    original = Ownership.offer
+    patch.setattr(Ownership, "offer", lambda own: replace(original(own), in_group=frozenset()))
+
+
 def repeat_a_claim_by_what_was_known_before_its_end(patch: MonkeyPatch) -> None:
     def end_call(self: Any) -> None:
         self.call, self.ended_at = None, self.called_at
@@ -669,6 +710,13 @@ MUTATIONS: dict[str, Mutation] = {
         begin_before_it_is_claimed,
         forget_to_fence,
         replace_stuck_producers_unasked,
+        abort_what_kafka_has_forgotten,
+        refuse_what_kafka_has_forgotten,
+        try_again_what_kafka_has_forgotten,
+        replace_forgotten_producers_unasked,
+        close_without_a_last_look,
+        take_a_deleted_offset_for_a_deleted_topic,
+        begin_again_without_the_offset_that_was_deleted,
         repeat_a_claim_by_what_was_known_before_its_end,
         read_on_whatever_becomes_of_commits,
         commit_by_a_replacement_unasked,

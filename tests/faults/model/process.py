@@ -142,7 +142,7 @@ class Query:
             for partition in sorted(topic.partitions):
                 key = (name, partition)
                 start = self._start(key, topic.source, offer.again)
-                if start is None:
+                if start is None or (key in offer.in_group and not self._in_group(key, topic.source)):
                     continue
                 if start.jump is not None and not self.agent.accepts(key, start.jump):
                     losses[key] = start.jump
@@ -190,6 +190,10 @@ class Query:
             return start
         kafka_id = kafka.ids[key[0]]
         return positions.after_the_end(start.offset, 0, 0, source.topic_id, kafka_id) or before
+
+    def _in_group(self, key: TopicPartition, source: Source) -> bool:
+        kafka = self.process.world.kafka
+        return kafka.record(key, source.group_id) in kafka.committed
 
     def _read(self, key: TopicPartition, source: Source) -> None:
         """Note what is read, as far as the process knows."""

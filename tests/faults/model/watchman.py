@@ -117,6 +117,8 @@ class Watchman:
         """By process and partition: since when something is processed and not committed."""
         self.furthest: dict[Record, int] = {}
         """How far each partition was read by anybody, or what Kafka has deleted was left out."""
+        self.vanished: set[Record] = set()
+        """Partitions whose committed offset a person has deleted, and which are not committed since."""
         self.accepted: set[Record] = set()
         """Partitions of which a person has accepted that records are lost, and which have not gone on since."""
         self.lost_since: dict[str, float] = {}
@@ -391,6 +393,11 @@ class Watchman:
         if not self._estranged_now(process, key):
             self.done[record] = (process, end)
 
+    @staticmethod
+    def _cannot_see(process: Process) -> bool:
+        """Whether the process cannot look at what the group has."""
+        return process.cut_off_from_kafka or process.faults.old_offsets
+
     def _estranged_now(self, process: Process, key: TopicPartition) -> bool:
         return (process.incarnation, key) in self.estranged or not self.in_contact(process)
 
@@ -406,9 +413,20 @@ class Watchman:
         last, end = self.done[record]
         if last is not process or self.world.kafka.stands(record) >= end:
             return
+        if record in self.vanished and self._cannot_see(process):
+            del self.done[record]
+            return
         if (process.incarnation, key) not in self.estranged_once:
             self.fail(f"{process.incarnation} reports {key} closed, but has not committed up to {end}")
         del self.done[record]  # what an estranged one has not committed comes again, and perhaps to itself
+
+    def deleted(self, key: TopicPartition, record: Record) -> None:
+        """A person has deleted a committed offset. Who holds the partition commits it again; without an owner nobody
+        knows of it."""
+        self.vanished.add(record)
+        held = (p for p in self.world.processes if p.alive and key in p.held)
+        if all(self._estranged_now(process, key) for process in held):
+            self.done.pop(record, None)
 
     # -- claims and commits -----------------------------------------------------------------------------------
 
@@ -460,6 +478,7 @@ class Watchman:
     def commits(self, process: Process, key: TopicPartition, record: Record, committed: Committed) -> None:
         """A commit to `record` is about to be made, which Kafka has not refused."""
         self.uncommitted_since.pop((process.incarnation, record), None)
+        self.vanished.discard(record)
         before = self.world.kafka.stands(record)
         other = of_another_topic(committed.metadata, record[1])
         if before and (other or committed.offset < before):

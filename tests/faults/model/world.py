@@ -357,6 +357,17 @@ class Model:
             read = (end for of, end in self.watchman.furthest.items() if of[1:] == record[1:])
             self.kafka.begins[record[1:]] = max([self.kafka.begin(record), *read]) + 3
 
+    def forget_producers(self) -> None:
+        """Kafka forgets all producers: they were idle for too long, or its log of them was lost."""
+        self.kafka.producers.clear()
+
+    def delete_offsets(self, topic: str, partition: str) -> None:
+        """A person deletes what the group has committed: of a partition, or of 'all' of a topic."""
+        for number in self.kafka.topics.get(topic, ()):
+            record = self.kafka.record((topic, number), self._group)
+            if partition in {"all", str(number)} and self.kafka.committed.pop(record, None) is not None:
+                self.watchman.deleted((topic, number), record)
+
     def fail_on_data_loss(self) -> None:
         """From now on all consumers have that setting."""
         self.data_loss_fails = True

@@ -54,6 +54,7 @@ class _Plan:
     jumps: dict[TopicPartition, Jump] = field(default_factory=dict)
     seeks: Mapping[TopicPartition, Seek] = field(default_factory=dict)
     """Those that are asked for."""
+    in_group: frozenset[TopicPartition] = frozenset()
     sought: dict[TopicPartition, Seek] = field(default_factory=dict)
     """Those that this plan carries out, each with the offset that it comes to."""
     losses: dict[TopicPartition, Jump] = field(default_factory=dict)
@@ -305,7 +306,7 @@ class Planner:
                 else partitions & (self._behind | offer.seeks.keys()),
             )
             asked.append((servers, cluster, partitions, cluster.ask(question)))
-        plan = _Plan(seeks=offer.seeks)
+        plan = _Plan(seeks=offer.seeks, in_group=offer.in_group)
         for servers, cluster, partitions, result in asked:
             found = result()
             if found is None:
@@ -363,6 +364,12 @@ class Planner:
                 plan.positions[tp] = position
             return
         plan.ends[tp] = end
+        if unchecked and position is None and found.committed[tp] is None and tp in plan.in_group:
+            plan.problems.append(
+                f"Kafka at {servers}: topic {tp[0]!r}, partition {tp[1]}: its committed offset was deleted; it waits "
+                "until that is committed again"
+            )
+            return
         if unchecked:
             start = positions.start(position, found.committed[tp], topic_id, found.earliest[tp])
             self._noted[tp] = positions.last_sought(found.committed[tp], topic_id)
