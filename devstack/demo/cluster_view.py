@@ -28,6 +28,7 @@ class ClusterView:
         kafka: KafkaSettings,
     ) -> None:
         self.cluster = cluster
+        self.zookeeper = zookeeper
         self._store = TopicStore(zookeeper, cluster.name)
         self._discovery = ConsulCluster.of(consul, cluster)
         self._offsets = GroupOffsets(kafka, cluster.group_id)

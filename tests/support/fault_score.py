@@ -44,6 +44,8 @@ class Score:
     rows: Sequence[Row]
     hosts: int = 0
     assignors: Sequence[str] = ()
+    unnamed: int | None = None
+    """Partitions that stood still without a name; None where that was not watched."""
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Score:
@@ -52,8 +54,8 @@ class Score:
 
     @property
     def good(self) -> bool:
-        """Whether there are faults, and every row is as it has to be."""
-        return bool(self.rows) and all(row.good for row in self.rows)
+        """Whether there are faults, every row is as it has to be, and nothing stood still without a name."""
+        return bool(self.rows) and all(row.good for row in self.rows) and not self.unnamed
 
     def last_line(self) -> str:
         """Return the numbers that count."""
@@ -72,6 +74,8 @@ class Score:
                 "double_owner": owners,
                 "assignors": len(self.assignors),
             }
+        if self.unnamed is not None:
+            numbers["unnamed"] = self.unnamed
         return f"{self.name}: " + " ".join(f"{key}={number}" for key, number in numbers.items())
 
     def table(self) -> str:

@@ -283,6 +283,11 @@ class SimulatedOffsets:
 
     records: dict[TopicPartition, int] = field(default_factory=dict)
     away: bool = False
+    unreadable: set[TopicPartition] = field(default_factory=set)
+    """Partitions whose records are no more than markers of transactions."""
+
+    def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        return self.unreadable & begins.keys()
 
     def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
         if self.away:

@@ -503,6 +503,17 @@ def test_paused_cluster_stands_still_without_failing_the_run(world: SimulatedClu
     assert any("partition(s) 3: paused by ann" in line for line in plan.warnings)
 
 
+def test_partition_with_nothing_readable_left_is_not_named(world: SimulatedCluster) -> None:
+    world.offsets = SimulatedOffsets({("t", 3): 7, ("t", 4): 7}, unreadable={("t", 3)})
+    one = partial(coordinator, world, KAFKA, settings={"stuck_after": 300})
+    messages: list[str] = []
+    for _ in range(40):
+        world.pause(20)
+        messages += one().compute_assignment().stuck
+    assert messages
+    assert all("in partition(s) 4 since" in message for message in messages)
+
+
 def test_kafka_out_of_reach_for_too_long_fails_the_run(world: SimulatedCluster) -> None:
     world.offsets = SimulatedOffsets({("t", 3): 7})
     one = partial(coordinator, world, KAFKA, settings={"stuck_after": 300})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -104,6 +104,8 @@ def test_score_survives_a_round_trip_and_is_good_without_losses() -> None:
         "hosts: hosts=3 injected=5 lost=0 doubled_planned=0 zombie_commits=0 double_owner=2 assignors=2"
     )
     assert not Score("faults", []).good
+    assert replace(score, unnamed=0).last_line().endswith("zombie_commits=0 unnamed=0")
+    assert not replace(score, unnamed=1).good
 
 
 def test_planned_fault_fails_when_records_come_twice_and_another_one_does_not() -> None:

@@ -81,6 +81,9 @@ class OffsetsSource(Protocol):
     def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
         """Read the offsets of these partitions. Raises `KafkaError`."""
 
+    def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """Return the partitions of which nothing can be read from these offsets on. Raises `KafkaError`."""
+
 
 @dataclass(eq=False)
 class Coordinator:
@@ -608,6 +611,9 @@ class Coordinator:
         for error_ in found.errors:
             log.warning("%s; their lag counts as unknown", error_)
         after = look(before, [(t, p) for t in partitions for p in partitions[t]], found, now)
+        if due := after.due(before, self.cluster.stuck_after):
+            begins = {tp: max(after.marks[tp].offset or 0, found.beginnings.get(tp, 0)) for tp in due}
+            after = after.without(self.offsets.without_records(begins))
         self.store.note_look(before, after)
         return after
 

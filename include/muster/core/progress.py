@@ -3,7 +3,9 @@
 The coordinator looks at Kafka's offsets every `look_every` seconds and keeps a `Look` in ZooKeeper. A partition has a
 mark in it while it has records that are not committed, or while its lag is unknown. The mark begins at the first look
 that finds it so, and again when the committed offset is another one. Nothing that a consumer or a node says counts
-for that, so a partition without any reader has a mark as well. Pure; times are seconds since the epoch.
+for that, so a partition without any reader has a mark as well. Before one is named, it is looked at once more: where
+nothing but markers of transactions and the like is left, its mark begins again. Pure; times are seconds since the
+epoch.
 
 The marks are in `NODES` nodes, each topic always in the same one, so that each fits into a request. A node holds
 `{"topic": {"1764338400": {"0": 120, "7": null}}}`: since when, partition, committed offset. The parent holds
@@ -13,8 +15,8 @@ The marks are in `NODES` nodes, each topic always in the same one, so that each 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from muster.core.model import TopicPartition
@@ -60,6 +62,20 @@ class Look:
             if now - mark.since > seconds:
                 found.setdefault(topic, {})[partition] = mark
         return found
+
+    def due(self, before: Look, stuck_after: float) -> list[TopicPartition]:
+        """Return the partitions that will stand for `stuck_after` seconds before the next look, and that the look
+        `before` did not return."""
+        seconds = stuck_after - look_every(stuck_after)
+        return [
+            tp
+            for tp, mark in self.marks.items()
+            if mark.known and self.at - mark.since > seconds >= before.at - mark.since
+        ]
+
+    def without(self, read_to_the_end: Collection[TopicPartition]) -> Look:
+        """Return the same without the marks of partitions of which nothing can be read."""
+        return replace(self, marks={tp: mark for tp, mark in self.marks.items() if tp not in read_to_the_end})
 
 
 def look_every(stuck_after: float) -> float:

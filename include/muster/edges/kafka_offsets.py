@@ -8,6 +8,7 @@ from typing import TypeVar
 from muster.core.model import TopicPartition
 from muster.core.offsets import TopicOffsets
 from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
+from muster.edges.kafka_readable import without_records
 from muster.settings.connections import KafkaSettings
 
 T = TypeVar("T")
@@ -34,6 +35,10 @@ class OffsetReader:
         """Read these partitions. `groups` maps topics to the group that their assignment names, if that is not the
         one in the settings. Raises `KafkaError` if Kafka is out of reach; what else it cannot tell is in `errors`."""
         return self._read(lambda _: partitions, groups)
+
+    def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """Return the partitions of which nothing can be read from these offsets on. Raises `KafkaError`."""
+        return without_records(self._settings, self._group_id, begins)
 
     def close(self) -> None:
         """Let go of the connections."""

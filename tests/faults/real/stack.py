@@ -25,6 +25,8 @@ from tests.faults.real.zookeeper_proxy import Watched, ZooKeeperProxy
 
 CLUSTER, TOPIC, GROUP, SERVICE = "faults", "numbers", "faults-group", "muster-faults"
 PARTITIONS, CONSUMERS = 6, 3
+STUCK_AFTER = 40
+"""Seconds; longer than it takes until all flows again after most faults."""
 HANDLERS = Path(__file__).parent / "handlers"
 
 
@@ -133,6 +135,7 @@ class FaultStack:
             "group_id": GROUP,
             "topics": [TOPIC],
             "long_poll_timeout": "15s",
+            "stuck_after": f"{STUCK_AFTER}s",
             "advance_budget": "10s",
             "consumers": {
                 "count": CONSUMERS,

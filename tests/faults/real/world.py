@@ -16,18 +16,29 @@ import httpx
 
 from devstack.airflow_api import AirflowApi
 from devstack.demo.cluster_view import ClusterView
+from muster.cluster.reader import read_once
+from muster.cluster.reading import SourceName
+from muster.cluster.state import ClusterState
 from muster.core.model import State, TopicSnapshot
 from muster.edges.consul import ConsulCluster
+from muster.edges.status import poll_statuses
+from muster.edges.zookeeper import TopicStore
 from muster.settings.cluster_settings import ClusterSettings
 from tests.faults.real.deliveries import Journal
-from tests.faults.real.stack import CLUSTER, CONSUMERS, PARTITIONS, TOPIC, FaultStack
+from tests.faults.real.stack import CLUSTER, CONSUMERS, PARTITIONS, STUCK_AFTER, TOPIC, FaultStack
 from tests.support.commit_log import CommitLog
 from tests.support.consumer_processes import Job
 from tests.support.fault_score import Score
 from tests.support.fault_world import NOT_YET, FaultWorld
+from tests.support.sources import StandIns
+from tests.support.standstills import Standstills
 from tests.support.timed_numbers import NumberProducer
 
 CONSUMERS_DAG, COORDINATOR_DAG = f"muster_consumers__{CLUSTER}", f"muster_coordinator__{CLUSTER}"
+
+
+NAMED_WITHIN = 40.0
+"""Seconds beyond `stuck_after` for the next look and the run that makes it, on a busy machine."""
 
 
 @dataclass
@@ -42,6 +53,15 @@ class World(FaultWorld):
     producer: NumberProducer
     commits: CommitLog
     journal: Journal
+
+    def __post_init__(self) -> None:
+        self.standstills = Standstills(
+            TOPIC,
+            self.commits.committed,
+            lambda: {p: len(times) for p, times in list(self.producer.times.items())},
+            self.cluster_state,
+            STUCK_AFTER + NAMED_WITHIN,
+        )
 
     # -- what is there
 
@@ -187,9 +207,16 @@ class World(FaultWorld):
     def score(self, lost: dict[int, set[int]]) -> Score:
         """Of all faults so far. `lost` are the numbers that never arrived, by partition."""
         times = self.producer.times
-        return Score(
-            "faults", self.rows([times[p][number] for p, numbers in lost.items() for number in numbers])
-        )
+        rows = self.rows([times[p][number] for p, numbers in lost.items() for number in numbers])
+        print(f"{self.standstills.seen} partitions had to be named, {len(self.standstills.unnamed)} were not")
+        return Score("faults", rows, unnamed=len(self.standstills.unnamed))
+
+    def cluster_state(self) -> ClusterState:
+        """What a person sees who looks at the cluster now."""
+        with TopicStore(self.view.zookeeper, self.cluster.name, read_only=True) as store:
+            sources: Any = StandIns(store, self.discovery, poll_statuses)
+            places = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.CONSUMERS, SourceName.PROGRESS)
+            return ClusterState(self.cluster, read_once(self.cluster, sources, places), time.time())
 
     def in_sink(self) -> dict[int, list[int]]:
         """Offsets of all rows in the sink, by partition, as often as they stand there.
@@ -208,4 +235,5 @@ class World(FaultWorld):
         """End what looks at the stack."""
         with suppress(AssertionError):
             self.producer.stop()
+        self.standstills.stop()
         self.commits.stop()
