@@ -139,6 +139,16 @@ def test_parked_partition_says_which_record_holds_it_up(browser: Browser, site: 
     browser.says("2 parked")
 
 
+def test_standstill_without_a_consumer_says_what_holds_it_up(browser: Browser, site: Site) -> None:
+    for address in ("#/clusters/flights", "#/clusters/flights/topics/flights"):
+        browser.open(site.url + address)
+        found = browser.eventually(lambda: browser.all("li.waiting"), 10, "what is waited for")
+        (said,) = [one.text for one in found if "has no owner" in one.text]
+        assert "no progress in partition 7" in said
+        assert "it has no owner: no live consumer subscribes to the topic" in said
+        assert "11 min" in said
+
+
 def test_unreachable_servers_are_shown_with_the_age_of_their_data(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/orders")
     browser.says("ZooKeeper (zk-1:2181,zk-2:2181) cannot be reached for 1 min")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from pydantic import SecretStr
 
 from muster.cluster.cache import StateCache
 from muster.cluster.latest import Latest
-from muster.cluster.reading import LateError, Reading, SourceReading
+from muster.cluster.reading import LateError, Reading, SourceReading, Statuses
 from muster.cluster.state import ClusterState
-from muster.core.model import State
+from muster.core.model import ConsumerStatus, State, TopicStatus
 from muster.core.offsets import TopicOffsets
+from muster.core.overrides import ConsumptionPause, Overrides
+from muster.core.progress import Look, Mark
 from muster.edges.consul import ConsulError
 from muster.monitoring.exporter import Exporter
 from muster.monitoring.exposition import Runs, Scraped, TargetsUnknownError, exposition, targets
@@ -69,6 +72,34 @@ def test_a_topic_is_in_one_state() -> None:
 @pytest.mark.parametrize(("state", "since", "stuck"), [("Closing", 301, 1), ("Stable", 9999, 0)])
 def test_a_topic_is_stuck_when_it_is_not_stable_for_too_long(state: str, since: float, stuck: int) -> None:
     found = samples(zookeeper=topic({0: "c-1"}, State(state), NOW - since), consul=live("c-1"))
+    assert value(found, "muster_topic_stuck", topic="t") == stuck
+
+
+@pytest.mark.parametrize(
+    ("status", "decided", "stuck", "consumer", "cause"),
+    [
+        (ConsumerStatus("c-1", "one", {"t": TopicStatus(frozenset({0, 1}))}), (), 1, "c-1", "progress"),
+        (ConsumerStatus("c-1", "one", {"t": TopicStatus(frozenset({2}))}), (), 1, "c-1", "start"),
+        (None, (ConsumptionPause(by="ann", at=0.0, why="w", topic="t"),), 0, "", "decided"),
+    ],
+)
+def test_standing_partitions_are_counted_with_their_cause(
+    status: ConsumerStatus | None,
+    decided: tuple[ConsumptionPause, ...],
+    stuck: int,
+    consumer: str,
+    cause: str,
+) -> None:
+    look = Look(NOW, {("t", p): Mark(5, int(NOW - 301 + 200 * (p == 2))) for p in range(3)})
+    found = samples(
+        zookeeper=topic(dict.fromkeys(range(3), "c-1")),
+        consul=replace(live("c-1"), overrides=Overrides(consumption=decided)),
+        consumers=Statuses({"c-1": status} if status is not None else {}),
+        progress=look,
+    )
+    standing = "muster_topic_standing_partitions"
+    assert value(found, standing, topic="t", consumer_id=consumer, cause=cause) == 2
+    assert sum(name == standing for name, _ in found) == 1
     assert value(found, "muster_topic_stuck", topic="t") == stuck
 
 

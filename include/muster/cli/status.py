@@ -119,6 +119,7 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "consumers": consumers,
         "waiting": [asdict(waiting) for of_topic in found.waiting.values() for waiting in of_topic],
         "stuck": list(found.stuck.values()),
+        "blind": found.blind,
         "left_alone": found.unreadable_topics,
         "doubt": found.doubt,
         "leaving": found.leaving,

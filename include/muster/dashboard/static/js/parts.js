@@ -139,7 +139,7 @@ export function pairText(pairs) {
 
 /** What a consumer is waited for, or what is not read where it is no consumer. @param {WaitingEntry} one @returns {string} "is to close partition 3" */
 export function lacking(one) {
-  if (!one.consumer) return one.partitions.length ? `${partitions(one.partitions)} not read` : "not read";
+  if (!one.consumer) return one.partitions.length ? `no progress in ${partitions(one.partitions)}` : "no progress";
   if (one.phase === "answer") return "is to say what it holds";
   if (one.offset !== null) return `is to get past offset ${one.offset} of ${partitions(one.partitions)}`;
   const phase = { progress: "make progress on", finish: "finish its batch with" }[one.phase] ?? one.phase;
