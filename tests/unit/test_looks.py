@@ -15,7 +15,6 @@ from muster.core.progress import (
     format_marks,
     format_parent,
     look,
-    look_every,
     parse_look,
 )
 
@@ -25,11 +24,11 @@ DONE = replace(BEHIND, ends={TP: 5})
 NEW = replace(BEHIND, committed={TP: None})
 
 
-def looks(*found: TopicOffsets) -> Look:
+def looks(*found: TopicOffsets, took: float = 0.0) -> Look:
     """The last of several looks, ten seconds apart, the first at 100."""
     last = Look()
     for number, offsets in enumerate(found):
-        last = look(last, [TP], offsets, 100.0 + 10 * number)
+        last = look(last, [TP], offsets, 100.0 + 10 * number, took)
     return last
 
 
@@ -85,7 +84,13 @@ def test_partitions_stand_still_after_the_given_seconds() -> None:
 
 
 def test_looks_come_often_enough_for_a_short_limit() -> None:
-    assert (look_every(300.0), look_every(1e6), look_every(10.0)) == (60.0, 60.0, 2.0)
+    assert [Look().pause(after) for after in (300.0, 1e6, 10.0)] == [60.0, 60.0, 2.0]
+
+
+def test_looks_that_take_long_come_less_often() -> None:
+    slow = looks(BEHIND, took=10.0)
+    assert (slow.pause(300.0), slow.pause(60.0)) == (200.0, 60.0)
+    assert parse_look(format_parent(slow), ()).took == 10.0
 
 
 def test_marks_are_read_back_as_written() -> None:

@@ -36,7 +36,7 @@ from muster.core.offsets import TopicOffsets
 from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
-from muster.core.progress import Look, look, look_every
+from muster.core.progress import Look, look
 from muster.core.subscription import Subscription
 from muster.core.wire import readable
 from muster.edges import consul, kafka, status, zookeeper
@@ -599,10 +599,11 @@ class Coordinator:
     def _offsets(self, view: CoordinatorView, now: float) -> Look:
         """Return the last look at Kafka's offsets: a new one, if it is time for one and Kafka answers."""
         before = self.store.look()
-        if self.offsets is None or 0 <= now - before.at < look_every(self.cluster.stuck_after):
+        if self.offsets is None or 0 <= now - before.at < before.pause(self.cluster.stuck_after):
             return before
         partitions = {topic: snapshot.partitions for topic, snapshot in view.staying.items()}
         groups = {t: s.assignment.group_id for t, s in view.staying.items() if s.assignment is not None}
+        began = time.monotonic()
         try:
             found = self.offsets.read(partitions, groups)
         except kafka.KafkaError as error:
@@ -610,7 +611,8 @@ class Coordinator:
             return before
         for error_ in found.errors:
             log.warning("%s; their lag counts as unknown", error_)
-        after = look(before, [(t, p) for t in partitions for p in partitions[t]], found, now)
+        took = time.monotonic() - began
+        after = look(before, [(t, p) for t in partitions for p in partitions[t]], found, now, took)
         if due := after.due(before, self.cluster.stuck_after):
             begins = {tp: max(after.marks[tp].offset or 0, found.beginnings.get(tp, 0)) for tp in due}
             after = after.without(self.offsets.without_records(begins))

@@ -36,5 +36,5 @@ class TopicOffsets:
             return None
         committed = self.committed[tp]
         if committed is None and tp not in self.beginnings:
-            return None
+            return None if self.ends[tp] else 0
         return max(0, self.ends[tp] - max(committed or 0, self.beginnings.get(tp, 0)))

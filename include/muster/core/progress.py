@@ -1,6 +1,6 @@
 """Since when each partition with unread records stands at its committed offset: what all that is named follows from.
 
-The coordinator looks at Kafka's offsets every `look_every` seconds and keeps a `Look` in ZooKeeper. A partition has a
+The coordinator looks at Kafka's offsets once a minute and keeps a `Look` in ZooKeeper. A partition has a
 mark in it while it has records that are not committed, or while its lag is unknown. The mark begins at the first look
 that finds it so, and again when the committed offset is another one. Nothing that a consumer or a node says counts
 for that, so a partition without any reader has a mark as well. Before one is named, it is looked at once more: where
@@ -32,7 +32,9 @@ SHOWN_ERRORS, LONGEST_ERROR = 3, 300
 LONGEST_MARK = 34
 """Bytes of a partition and its offset."""
 LOOK_EVERY = 60.0
-"""Seconds between two looks, at most; a fifth of `stuck_after` where that is less."""
+"""Seconds between two looks; a fifth of `stuck_after` where that is less."""
+SHARE = 20.0
+"""Looks come at least so many times as far apart as one takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Look:
     at: float = 0.0
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    took: float = 0.0
+    """Seconds that reading the offsets took."""
 
     def standing(self, now: float, seconds: float) -> dict[str, dict[int, Mark]]:
         """Return the partitions that have not moved for more than `seconds`, by topic."""
@@ -63,10 +67,15 @@ class Look:
                 found.setdefault(topic, {})[partition] = mark
         return found
 
+    def pause(self, stuck_after: float) -> float:
+        """Return the seconds until the next look. It is later where a look takes long, so that looks take a twentieth
+        of a machine at most, but not later than `stuck_after`."""
+        return min(max(min(LOOK_EVERY, stuck_after / 5), SHARE * self.took), stuck_after)
+
     def due(self, before: Look, stuck_after: float) -> list[TopicPartition]:
         """Return the partitions that will stand for `stuck_after` seconds before the next look, and that the look
         `before` did not return."""
-        seconds = stuck_after - look_every(stuck_after)
+        seconds = stuck_after - self.pause(stuck_after)
         return [
             tp
             for tp, mark in self.marks.items()
@@ -78,13 +87,10 @@ class Look:
         return replace(self, marks={tp: mark for tp, mark in self.marks.items() if tp not in read_to_the_end})
 
 
-def look_every(stuck_after: float) -> float:
-    """Return the seconds between two looks."""
-    return min(LOOK_EVERY, stuck_after / 5)
-
-
-def look(before: Look, partitions: Iterable[TopicPartition], offsets: TopicOffsets, now: float) -> Look:
-    """Return the look that follows `before`, by the `offsets` that were read `now`."""
+def look(
+    before: Look, partitions: Iterable[TopicPartition], offsets: TopicOffsets, now: float, took: float = 0.0
+) -> Look:
+    """Return the look that follows `before`, by the `offsets` that were read `now`, which `took` so many seconds."""
     marks: dict[TopicPartition, Mark] = {}
     for tp in partitions:
         lag = offsets.lag(tp)
@@ -95,7 +101,8 @@ def look(before: Look, partitions: Iterable[TopicPartition], offsets: TopicOffse
         stays = known is not None and known.offset == offset
         since = known.since if stays and known is not None else int(now)
         marks[tp] = Mark(offset, since, lag is not None)
-    return Look(now, marks, tuple(error[:LONGEST_ERROR] for error in offsets.errors[:SHOWN_ERRORS]))
+    errors = tuple(error[:LONGEST_ERROR] for error in offsets.errors[:SHOWN_ERRORS])
+    return Look(now, marks, errors, round(took, 1))
 
 
 def progress_path(cluster: str) -> str:
@@ -105,7 +112,9 @@ def progress_path(cluster: str) -> str:
 
 def format_parent(look: Look) -> bytes:
     """Write the parent node."""
-    return to_json({"at": int(look.at), **({"errors": look.errors} if look.errors else {})})
+    return to_json(
+        {"at": int(look.at), "took": look.took, **({"errors": look.errors} if look.errors else {})}
+    )
 
 
 def format_marks(marks: Mapping[TopicPartition, Mark]) -> dict[str, bytes]:
@@ -128,7 +137,8 @@ def parse_look(parent: bytes, nodes: Iterable[bytes]) -> Look:
     it again."""
     try:
         found = json.loads(parent)
-        at, errors = float(found["at"]), tuple(map(str, found.get("errors", ())))
+        at, took = float(found["at"]), float(found.get("took", 0.0))
+        errors = tuple(map(str, found.get("errors", ())))
         marks = {
             (topic, int(partition)): Mark(offset, int(since.rstrip(UNKNOWN)), not since.endswith(UNKNOWN))
             for node in nodes
@@ -138,4 +148,4 @@ def parse_look(parent: bytes, nodes: Iterable[bytes]) -> Look:
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         return Look()
-    return Look(at, marks, errors)
+    return Look(at, marks, errors, took)

@@ -32,9 +32,12 @@ class OffsetReader:
         return self._read(listed, groups)
 
     def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
-        """Read these partitions. `groups` maps topics to the group that their assignment names, if that is not the
-        one in the settings. Raises `KafkaError` if Kafka is out of reach; what else it cannot tell is in `errors`."""
-        return self._read(lambda _: partitions, groups)
+        """Read these partitions; where one begins only if that decides whether it has lag.
+
+        `groups` maps topics to the group that their assignment names, if that is not the one in the settings. Raises
+        `KafkaError` if Kafka is out of reach; what else it cannot tell is in `errors`.
+        """
+        return self._read(lambda _: partitions, groups, beginnings=False)
 
     def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
         """Return the partitions of which nothing can be read from these offsets on. Raises `KafkaError`."""
@@ -47,12 +50,16 @@ class OffsetReader:
             groups.close()
 
     def _read(
-        self, partitions: Callable[[TopicGroups], Mapping[str, frozenset[int]]], groups: Mapping[str, str]
+        self,
+        partitions: Callable[[TopicGroups], Mapping[str, frozenset[int]]],
+        groups: Mapping[str, str],
+        *,
+        beginnings: bool = True,
     ) -> TopicOffsets:
         if self._groups is None:
             self._groups = TopicGroups(self._settings, self._group_id)
         try:
-            return _offsets(self._groups, partitions(self._groups), groups)
+            return _offsets(self._groups, partitions(self._groups), groups, beginnings=beginnings)
         except KafkaError:
             # librdkafka's admin client goes on asking with the leaders that it knows, and would fail for minutes.
             self.close()
@@ -60,7 +67,11 @@ class OffsetReader:
 
 
 def _offsets(
-    groups: TopicGroups, found: Mapping[str, frozenset[int]], named: Mapping[str, str]
+    groups: TopicGroups,
+    found: Mapping[str, frozenset[int]],
+    named: Mapping[str, str],
+    *,
+    beginnings: bool,
 ) -> TopicOffsets:
     tps = [(topic, partition) for topic in sorted(found) for partition in sorted(found[topic])]
     errors: list[str] = []
@@ -82,6 +93,9 @@ def _offsets(
         committed |= partly(group.committed, of_group)
         if group is not groups.default:
             others |= {topic: group.group_id for topic, _ in of_group}
-    beginnings = partly(groups.default.beginning_offsets, tps)
+    begin = {} if not beginnings else partly(groups.default.beginning_offsets, tps)
     ends = partly(groups.default.end_offsets, tps)
-    return TopicOffsets(found, ends, beginnings, committed, others, tuple(errors))
+    if not beginnings:
+        behind = [tp for tp in tps if tp in committed and (committed[tp] or 0) < ends.get(tp, 0)]
+        begin = partly(groups.default.beginning_offsets, behind)
+    return TopicOffsets(found, ends, begin, committed, others, tuple(errors))
