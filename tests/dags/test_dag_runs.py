@@ -302,7 +302,7 @@ def test_an_owner_without_progress_fails_the_run_of_a_stable_topic_and_a_person_
     site.write(stuck_after="1s", on_stuck=site.on_stuck())
     process.kill()
     process.wait()
-    produce(site.kafka, site.topic, {2: ["a record"]})
+    produce(site.kafka, site.topic, 2, 1)
     with answering(says) as port:
         site.foreign.unchecked("one", port)
         assert site.coordinate().tasks["advance_state"] == "skipped", "it has not stood still for long"
