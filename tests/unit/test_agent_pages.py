@@ -157,8 +157,8 @@ def test_health_says_what_is_wrong(agent: Agent) -> None:
 
 
 def test_health_fails_for_another_incarnation(agent: Agent) -> None:
-    assert page(agent).get("/health/i").status_code == 200
-    answer = page(agent).get("/health/j")
+    assert page(agent).get("/health?incarnation=i").status_code == 200
+    answer = page(agent).get("/health?incarnation=j")
     assert (answer.status_code, answer.text) == (
         503,
         "here is consumer me of cluster c, incarnation i, not j",

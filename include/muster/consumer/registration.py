@@ -353,7 +353,7 @@ class Registrar:
                 "version": muster.__version__,
                 "protocol": str(PROTOCOL),
             },
-            f"{settings.status_pages.scheme}://{host}:{self._port}/health/{settings.incarnation}",
+            f"{settings.status_pages.scheme}://{host}:{self._port}/health",
             settings.check_interval,
             settings.deregister_after,
             passing=passing,

@@ -1,6 +1,6 @@
 """The consumer's HTTP face: `/status` for the coordinator and people, `/health` for people, `/metrics`.
 
-Consul asks `/health/[INCARNATION]`, which fails for every other process: one that later listens at the address of a
+Consul asks `/health?incarnation=...`, which fails for every other process: one that later listens at the address of a
 process that died must not bring that back to life.
 
 With a token, `/status` and `/metrics` answer only requests that send it (`Authorization: Bearer ...`).
@@ -80,7 +80,6 @@ def make_status_page(
         }
 
     @app.get("/health")
-    @app.get("/health/{incarnation}")
     async def health(incarnation: str = settings.incarnation) -> Response:
         wrong = trouble()
         if incarnation != settings.incarnation:

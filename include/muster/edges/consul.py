@@ -12,6 +12,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
+from urllib.parse import quote
 
 from muster.core.overrides import IsolationEntry
 from muster.core.wire import check_id
@@ -150,13 +151,16 @@ class ConsulCatalog:
         deregister_after: float,
         passing: bool = False,
     ) -> None:
-        """Register a consumer with the local agent, which asks `check_url` every `check_interval` seconds.
+        """Register a consumer with the local agent, which asks `check_url` every `check_interval` seconds, with the
+        `incarnation` of `meta` as a parameter: another process at that address has to answer that it is not well.
 
         A registration under the same id is replaced. Until the first check has passed the consumer is not live,
         unless it is `passing` from the start: for one that replaces a live one, so that the id does not seem gone.
         Consul deregisters it when the check has failed for `deregister_after` seconds, of which 60 is the least. The
         agent does not verify the certificate of an https page: it sends no secret, and has no CA of its own for it.
         """
+        if incarnation := meta.get("incarnation"):
+            check_url += f"{'&' if '?' in check_url else '?'}incarnation={quote(incarnation)}"
         self._api.register(
             {
                 "ID": check_id(consumer),
