@@ -1,6 +1,6 @@
 """Programs that come as Debian packages: a browser for the page's tests, Prometheus for those of the metrics,
-PostgreSQL for those of the sinks and, with Redis, for an Airflow that is to run on them, `ip` for hosts out of
-namespaces, and `strace`, which kills at a system call.
+MariaDB and PostgreSQL for those of the sinks, PostgreSQL and Redis for an Airflow that is to run on them,
+`ip` for hosts out of namespaces, and `strace`, which kills at a system call.
 
 A program on the PATH is used, wherever it is from. One that is missing can be installed, by root, where there is
 `apt-get`. Nothing here is needed to run Muster, so `make fetch` does not ask for it.
@@ -26,6 +26,8 @@ PACKAGES = {
     "pg_lsclusters": "postgresql",
     "redis-server": "redis-server",
     "ip": "iproute2",
+    "mariadb-install-db": "mariadb-server",
+    "mariadbd": "mariadb-server",
     "strace": "strace",
 }
 """Which package has which program, in Debian and what derives from it."""

@@ -32,8 +32,9 @@ CREATE TABLE muster_offsets (
   topic            VARCHAR(249)  NOT NULL,
   partition_number INTEGER       NOT NULL,
   topic_id         VARCHAR(22)   NOT NULL,
-  stored           VARCHAR(4000) NOT NULL,
-  PRIMARY KEY (target, topic, partition_number, topic_id)
+  first_offset     BIGINT        NOT NULL,
+  next_offset      BIGINT        NOT NULL,
+  PRIMARY KEY (target, topic, partition_number, topic_id, first_offset)
 );
 """
 

@@ -14,18 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
+import pymysql
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devstack.postgresql import PostgreSQL
-from muster.sinks import Batch, DatabaseSink
+from muster.sinks import Batch, DatabaseSink, SinkError
 from tests.support.database_writer import OFFSETS_TABLE, PARTITIONS, TABLE, TOPIC, batch_of, write
+from tests.support.mariadb import running_mariadb
 from tests.support.only_long import only_long
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 10
-"""Connect, cursor; SELECT, fetch and UPDATE of two partitions; INSERT; commit. Closing comes after them."""
+EXAMINING = 11
+"""Connect, cursor; two queries of two calls; INSERT, rollback, DELETE, rollback; close."""
+WRITING = {False: 15, True: 13}
+"""By whether there was a batch before: connect, cursor; an UPDATE of two locks, before the first batch an INSERT of
+each; SELECT, fetch and a change of two partitions; cursor, INSERT; commit. Closing comes after them."""
 IDLE = "-c idle_in_transaction_session_timeout=500ms"
 """As docs/sinks.md says, but shorter."""
 
@@ -66,17 +72,28 @@ def writer(database: str, begin: int, end: int, step: int, number: int) -> subpr
     )
 
 
-BEGUN = [pytest.param(False, id="first batch", marks=only_long), pytest.param(True, id="later batch")]
+AT = [
+    pytest.param(
+        begun,
+        step,
+        id=f"{'later' if begun else 'first'} batch, step {step}",
+        marks=() if begun else only_long,
+    )
+    for begun, steps in WRITING.items()
+    for step in (7, 9, *range(EXAMINING + 1, EXAMINING + steps + 2))
+]
+"""The probe before and after its end, and each step of the transaction."""
 
 
 def test_the_number_of_steps_is_what_the_tests_go_through(database: str) -> None:
     ended = writer(database, 0, 20, 0, signal.SIGKILL)
-    assert int(ended.communicate()[0]) == STEPS + 1
-    assert found(database) == once(0, 20)
+    assert int(ended.communicate()[0]) == EXAMINING + WRITING[False] + 1
+    ended = writer(database, 20, 30, 0, signal.SIGKILL)
+    assert int(ended.communicate()[0]) == EXAMINING + WRITING[True] + 1
+    assert found(database) == once(0, 30)
 
 
-@pytest.mark.parametrize("begun", BEGUN)
-@pytest.mark.parametrize("step", range(1, STEPS + 2))
+@pytest.mark.parametrize(("begun", "step"), AT)
 def test_writer_killed_at_a_step_leaves_each_record_once(database: str, step: int, begun: bool) -> None:
     if begun:
         write({"conninfo": database}, 0, 5)
@@ -84,14 +101,13 @@ def test_writer_killed_at_a_step_leaves_each_record_once(database: str, step: in
     assert killed.wait(60) == -signal.SIGKILL, killed.communicate()
     stands = found(database)
     assert stands in ({}, once(0, 5), once(0, 20)), "all of a batch or nothing"
-    assert (stands == once(0, 20)) == (step == STEPS + 1), "from the commit on"
+    assert (stands == once(0, 20)) == (step > EXAMINING + WRITING[begun]), "from the commit on"
     for begin, end in ((0, 9), (9, 14), (0, 30)):
         write({"conninfo": database}, begin, end)
     assert found(database) == once(0, 30)
 
 
-@pytest.mark.parametrize("begun", BEGUN)
-@pytest.mark.parametrize("step", range(1, STEPS + 2))
+@pytest.mark.parametrize(("begun", "step"), AT)
 def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
     database: str, step: int, begun: bool
 ) -> None:
@@ -122,9 +138,10 @@ def test_records_passed_over_by_a_seek_are_written_when_they_come_later(database
     for begin, end in ((0, 10), (50, 60), (5, 55), (58, 70)):
         write({"conninfo": database}, begin, end)
     assert found(database) == once(0, 70)
+    query = "SELECT DISTINCT target, first_offset, next_offset FROM muster_offsets ORDER BY 2"
     with psycopg.connect(database) as connection:
-        stored = connection.execute("SELECT DISTINCT target, stored FROM muster_offsets").fetchall()
-    assert stored == [("numbers", "0-69")]
+        stored = connection.execute(query).fetchall()
+    assert stored == [("public.numbers", -1, 4), ("public.numbers", 0, 70)]
 
 
 def test_statement_is_executed_in_the_order_of_offsets_and_values_stand_once(database: str) -> None:
@@ -153,10 +170,67 @@ def test_recreated_topic_is_written_beside_the_old_one(database: str) -> None:
     )
 
 
+def test_names_of_one_table_are_one_target(database: str) -> None:
+    for name in ("numbers", "public.numbers", '"numbers"'):
+        DatabaseSink("psycopg", {"conninfo": database}, name).store(*batch_of(0, 10))
+    assert found(database) == once(0, 10)
+    with pytest.raises(SinkError, match="table no_such_table: it is not there"):
+        DatabaseSink("psycopg", {"conninfo": database}, "no_such_table").store(*batch_of(0, 10))
+
+
+def test_driver_that_commits_each_statement_is_refused(database: str) -> None:
+    sink = DatabaseSink("psycopg", {"conninfo": database, "autocommit": True}, "numbers")
+    for _ in range(2):
+        with pytest.raises(SinkError, match="commits each statement by itself"):
+            sink.store(*batch_of(0, 10))
+    assert found(database) == {}
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT * FROM muster_offsets").fetchall() == [], "the probe is gone"
+
+
+def test_headers_become_json(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("ALTER TABLE numbers ADD COLUMN headers jsonb")
+    rows, batch = batch_of(0, 1, (0,))
+    headers = pa.array([[{"key": "k", "value": b"v"}, {"key": "n", "value": None}]])
+    DatabaseSink("psycopg", {"conninfo": database}, "numbers").store(
+        rows.append_column("headers", headers), batch
+    )
+    with psycopg.connect(database) as connection:
+        stored = connection.execute("SELECT headers FROM numbers").fetchone()
+    assert stored == ([{"key": "k", "value": "dg=="}, {"key": "n", "value": None}],)
+
+
+def test_many_gaps_are_read_by_few_rows(database: str) -> None:
+    write({"conninfo": database}, 0, 1)
+    with psycopg.connect(database) as connection:
+        connection.execute(
+            "INSERT INTO muster_offsets SELECT target, topic, partition_number, topic_id, 10 * n, 10 * n + 5 "
+            "FROM muster_offsets, generate_series(1, 10000) AS n WHERE first_offset = 0"
+        )
+        connection.execute("ANALYZE muster_offsets")
+        near = (
+            "SELECT first_offset FROM muster_offsets WHERE target = 'public.numbers' AND topic = 't' AND "
+            "partition_number = 0 AND topic_id = 'an-id' AND first_offset >= (SELECT MAX(first_offset) FROM "
+            "muster_offsets WHERE target = 'public.numbers' AND topic = 't' AND partition_number = 0 AND "
+            "topic_id = 'an-id' AND first_offset <= 90000) AND first_offset <= 90010"
+        )
+        plan = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {near}").fetchone()
+    assert plan is not None
+    assert plan[0][0]["Plan"]["Actual Rows"] == 2
+    assert "Seq Scan" not in str(plan)
+    write({"conninfo": database}, 90_000, 90_020)
+    with psycopg.connect(database) as connection:
+        stored = connection.execute(
+            "SELECT first_offset, next_offset FROM muster_offsets WHERE first_offset BETWEEN 89990 AND 90030"
+        ).fetchall()
+    assert sorted(set(stored)) == [(89_990, 89_995), (90_000, 90_025), (90_030, 90_035)]
+
+
 def test_statement_that_fails_leaves_nothing_of_the_batch(database: str) -> None:
     with psycopg.connect(database) as connection:
         connection.execute('CREATE UNIQUE INDEX ON numbers ("offset") WHERE "offset" > 14')
-    with pytest.raises(psycopg.errors.UniqueViolation):
+    with pytest.raises(psycopg.errors.UniqueViolation):  # the row's, not the sink's
         write({"conninfo": database}, 0, 20)
     assert found(database) == {}
     write({"conninfo": database}, 0, 10)
@@ -168,6 +242,29 @@ def test_options_of_no_use_are_named() -> None:
         DatabaseSink("no_such_driver", {}, "t")
     with pytest.raises(ValueError, match=r"'connect\.password' needs the environment variable NOT_SET_HERE"):
         DatabaseSink("sqlite3", {"password": "${NOT_SET_HERE}"}, "t")
+
+
+def test_mariadb_has_each_row_once_under_its_own_quotes(tmp_path: Path) -> None:
+    columns = "topic varchar(249), `partition` int, `offset` bigint, value blob, headers json"
+    with running_mariadb(tmp_path) as connect:
+        with pymysql.connect(**connect) as connection:
+            connection.cursor().execute(f"CREATE TABLE numbers ({columns})")
+            connection.cursor().execute(OFFSETS_TABLE)
+        for name, begin, end in (
+            ("numbers", 0, 10),
+            ("muster.numbers", 5, 20),
+            ("`numbers`", 30, 40),
+            ("numbers", 0, 50),
+        ):
+            rows, batch = batch_of(begin, end)
+            headers = pa.array([[{"key": "k", "value": b"v"}]] * rows.num_rows)
+            DatabaseSink("pymysql", connect, name).store(rows.append_column("headers", headers), batch)
+        refused = DatabaseSink("pymysql", {**connect, "autocommit": True}, "numbers")
+        with pytest.raises(SinkError, match="commits each statement by itself"):
+            refused.store(*batch_of(50, 60))
+        with pymysql.connect(**connect) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT `partition`, `offset`, value FROM numbers")
+            assert Counter(cursor.fetchall()) == once(0, 50)
 
 
 cuts = st.lists(

@@ -1,19 +1,20 @@
-"""Writes one batch of random records to a Delta Lake table in a driver with 512 MB of heap.
+"""Writes one batch of records of 1 kB with a sink, in a driver with 512 MB of heap; prints the heap's bound.
 
-python -m tests.spark.large_batch PATH RECORDS BYTES
+python tests/spark/large_batch.py SINK OPTIONS RECORDS
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
 from pyspark.sql import SparkSession
 
-from muster.sinks import Batch, DeltaSink
+import muster.sinks
 
 
 def main() -> None:
-    path, records, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    name, options, records = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", "512m")
@@ -21,9 +22,10 @@ def main() -> None:
         .getOrCreate()
     )
     rows = spark.range(records).selectExpr(
-        "'t' AS topic", "0 AS partition", "id AS offset", f"randstr({size}, 7) AS value"
+        "'t' AS topic", "0 AS partition", "id AS offset", "randstr(1000, 7) AS value"
     )
-    DeltaSink(path)(rows, Batch({("t", 0): (0, records)}, {"t": "an-id"}))
+    batch = muster.sinks.Batch({("t", 0): (0, records)}, {"t": "an-id"})
+    getattr(muster.sinks, name)(**options)(rows, batch)
     runtime = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
     print(*(each for each in runtime.getInputArguments() if each.startswith("-Xmx")))
 

@@ -115,15 +115,36 @@ def test_delta_table_takes_frames_of_all_kinds(spark: SparkSession, tmp_path: Pa
     assert found == {place: 2 if place[2] == 4 else 1 for place in places}
 
 
-@only_long
-def test_batch_of_a_gigabyte_passes_a_small_driver(tmp_path: Path) -> None:
+def write_large_batch(sink: str, options: dict[str, Any], records: int = 1_000_000) -> None:
     script = Path(__file__).with_name("large_batch.py")
-    command = [sys.executable, str(script), str(tmp_path / "table"), "1000000", "1000"]
+    command = [sys.executable, str(script), sink, json.dumps(options), str(records)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-5000:]
-    table = deltalake.DeltaTable(str(tmp_path / "table"))
-    assert table.to_pyarrow_dataset().count_rows() == 1_000_000
     assert result.stdout.split() == ["-Xmx512m"]
+
+
+@only_long
+def test_delta_takes_a_gigabyte_in_a_small_driver(tmp_path: Path) -> None:
+    write_large_batch("DeltaSink", {"path": str(tmp_path)})
+    assert deltalake.DeltaTable(str(tmp_path)).to_pyarrow_dataset().count_rows() == 1_000_000
+
+
+@only_long
+def test_database_takes_a_gigabyte_in_a_small_driver(postgresql_server: PostgreSQL) -> None:
+    url = postgresql_server.url("postgresql")
+    with psycopg.connect(url) as connection:
+        connection.execute('CREATE TABLE large (topic text, partition int, "offset" bigint, value text)')
+        connection.execute(OFFSETS_TABLE)
+    try:
+        write_large_batch(
+            "DatabaseSink", {"driver": "psycopg", "connect": {"conninfo": url}, "table": "large"}
+        )
+        with psycopg.connect(url) as connection:
+            counted = connection.execute('SELECT count(*), count(DISTINCT "offset") FROM large').fetchone()
+        assert counted == (1_000_000, 1_000_000)
+    finally:
+        with psycopg.connect(url) as connection:
+            connection.execute("DROP TABLE large, muster_offsets")
 
 
 def test_rows_that_are_none_of_the_batch_are_refused(spark: SparkSession, tmp_path: Path) -> None:

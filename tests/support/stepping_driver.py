@@ -6,9 +6,25 @@ import os
 from typing import Any
 
 import psycopg
-from psycopg import IntegrityError
+from psycopg import (
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+)
 
-__all__ = ["IntegrityError", "connect", "paramstyle"]
+__all__ = [
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "OperationalError",
+    "ProgrammingError",
+    "connect",
+    "paramstyle",
+]
 paramstyle = "pyformat"
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import uuid
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from importlib import import_module
+from itertools import chain
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +17,10 @@ import pyarrow as pa
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
 from muster.sinks.coverage import Coverage
+from muster.sinks.database_kind import OTHER, Kind, identity_of, kind_of
+from muster.sinks.database_offsets import Execute, OffsetsTable, Place
 from muster.sinks.expand import expand
-from muster.sinks.rows import Pieces, collected, log_left_out, missing_rows
+from muster.sinks.rows import Pieces, chunks, log_left_out, missing_rows
 from muster.sinks.sink_error import SinkError
 
 if TYPE_CHECKING:
@@ -23,11 +30,10 @@ if TYPE_CHECKING:
 PARAMETERS = 2_000
 """At most so many values go with one statement; SQL Server takes 2,100, others more."""
 TRIES = 10
-OffsetsKey = tuple[str, str, int, str]
-"""The sink's table, topic, partition and topic id: the key of a row of the offsets' table."""
 
-_IS_PLACE = "target = ? AND topic = ? AND partition_number = ? AND topic_id = ?"
 _MARKERS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{}", "named": ":{}"}
+_OF_SINK = ("OperationalError", "InterfaceError", "InternalError", "ProgrammingError")
+"""Errors of DB-API that no record is at fault for; the others are those of the rows."""
 
 
 class DatabaseSink:
@@ -42,19 +48,19 @@ class DatabaseSink:
     `INSERT INTO totals VALUES ({id}, {total}) ON CONFLICT (id) DO UPDATE SET total = excluded.total`.
 
     `driver` names a Python module of DB-API 2.0 (PEP 249), `connect` the arguments of its `connect`; `${VAR}` in them
-    is taken from the environment of the driver process. A connection is made for each batch. The rows of a batch
-    are in the memory of Spark's driver before the transaction begins.
+    is taken from the environment of the driver process. A connection is made for each batch. Large batches are
+    streamed into the transaction in the order of their offsets. Nested values, such as a record's headers, become
+    JSON, as Spark's `to_json` writes it.
 
-    **Invariant.** `offsets_table` has a row for each partition that was written to `table`, whose `stored` says which
-    offsets stand there: `0-99,150-199`, both ends included. A transaction
+    **Invariant.** `offsets_table` has the ranges of offsets that stand in `table`, see
+    `muster.sinks.database_offsets`. A transaction
 
-    1. reads `stored`, and takes the offsets of the batch that are not in it;
-    2. changes `stored` from what it read to what it will be, and ends if it is not what it read any more;
-    3. inserts the rows with the offsets that it took, and commits.
+    1. locks the partitions of the batch in that table, and reads which of the batch's offsets are not there;
+    2. adds these offsets, inserts their rows, and commits.
 
-    After 2 the database keeps other writers from the row until the commit. So each offset is taken by one transaction
-    that is committed, whichever writer runs it, and however late. `stored` only grows, so an equal text is an equal
-    state. Partitions are taken in one order, so writers do not wait for each other in a circle.
+    After 1 the database keeps other writers from the partitions until the commit. So each offset is in one
+    transaction that is committed, whichever writer runs it, and however late. A driver that commits each statement by
+    itself is refused at the first batch.
 
     Raises ValueError for options of no use.
     """
@@ -69,6 +75,9 @@ class DatabaseSink:
     ) -> None:
         self.table = table
         self.offsets_table = offsets_table
+        self._kind: Kind = OTHER
+        self._target: str | None = None
+        """The table's full name, once the database was looked at."""
         try:
             self._driver: Any = import_module(driver)
             self._marker = _MARKERS[self._driver.paramstyle]
@@ -86,69 +95,96 @@ class DatabaseSink:
     def __call__(self, frame: DataFrame, batch: Batch) -> None:
         """Write `frame`, which is `batch`, or was made of it.
 
-        Raises `SinkError` if it cannot be written, what the driver raises, and what Spark raises if `frame` cannot be
-        computed; nothing of the batch is written then.
+        Raises `SinkError` if the database cannot be written to, the driver's DataError or IntegrityError for rows
+        that the table refuses, and what Spark raises if `frame` cannot be computed; nothing of the batch is written
+        then.
         """
-        self.store(collected(frame, batch), batch)
+        self._write(lambda: chunks(frame, batch), batch)
 
     def store(self, rows: pa.Table, batch: Batch) -> None:
-        """Write the rows of `batch`. Raises as `__call__` does."""
-        for _ in range(TRIES):
-            connection = self._driver.connect(**self._connect)
-            try:
-                if self._transaction(connection, rows, batch):
+        """Write the rows of `batch`, which are in this process. Raises as `__call__` does."""
+        self._write(lambda: iter([rows]), batch)
+
+    def _write(self, rows: Callable[[], Iterator[pa.Table]], batch: Batch) -> None:
+        try:
+            if self._target is None:
+                self._target = self._examine()
+            for _ in range(TRIES):
+                computed = rows()
+                first = next(computed, None)  # Spark begins before the transaction does
+                if self._transaction(chain([first] if first is not None else [], computed), batch):
                     return
-            finally:
-                connection.close()  # what is not committed is rolled back
+        except tuple(getattr(self._driver, name) for name in _OF_SINK) as error:
+            raise SinkError(f"table {self.table}: {type(error).__name__}: {error}") from error
         raise SinkError(
-            f"table {self.offsets_table}: the row of a partition of the batch was changed by others {TRIES} times "
-            "while it was written; see which other writers have this table"
+            f"table {self.offsets_table}: others have made the lock of a partition {TRIES} times; see which other "
+            "writers this table has"
         )
 
-    def _transaction(self, connection: Any, rows: pa.Table, batch: Batch) -> bool:
-        """Write what is missing of the batch; False if another writer changed one of its partitions meanwhile."""
-        cursor = connection.cursor()
-        pieces: dict[TopicPartition, list[OffsetRange]] = {}
-        for tp, held in sorted(batch.ranges.items()):
-            place = (self.table, *tp, batch.topic_ids.get(tp[0], ""))
-            before = self._stored(cursor, place)
-            coverage = Coverage(_ranges(before or ""))
-            missing = coverage.missing(*held)
-            log_left_out(tp, held, missing)
-            if not missing:
-                continue
-            coverage.add(*held)
-            if not self._change(cursor, place, before, _text(coverage)):
+    def _examine(self) -> str:
+        """Look at the database before the first batch; returns the full name of the table.
+
+        Raises `SinkError` for a table that is not there, and for a driver that commits each statement by itself.
+        """
+        with closing(self._driver.connect(**self._connect)) as connection:
+            execute = self._executing(connection)
+
+            def ask(sql: str, *values: Any) -> Any:
+                row = execute(sql, values).fetchone()
+                return None if row is None else row[0]
+
+            self._kind = kind_of(ask, self._driver.Error, connection.rollback)
+            if (target := identity_of(self._kind, self.table, ask)) is None:
+                raise SinkError(f"table {self.table}: it is not there; create it, or name another one")
+            offsets = self._offsets(execute)
+            probe: Place = (target, "", 0, uuid.uuid4().hex[:22])
+            offsets.insert(probe, (0, 1))
+            connection.rollback()
+            if offsets.delete(probe, 0):
+                connection.commit()
+                raise SinkError(
+                    f"table {self.offsets_table}: the driver {self._driver.__name__} commits each statement by "
+                    "itself, so rows and offsets would not be one transaction; switch its autocommit off in 'connect'"
+                )
+            connection.rollback()
+        return target
+
+    def _transaction(self, rows: Iterator[pa.Table], batch: Batch) -> bool:
+        """Write what is missing of the batch; False if another writer has just made the lock of a partition."""
+        with closing(self._driver.connect(**self._connect)) as connection:  # closing rolls back
+            execute = self._executing(connection)
+            offsets = self._offsets(execute)
+            places = {tp: self._place(tp, batch) for tp in sorted(batch.ranges)}
+            if not all(offsets.lock(place) for place in places.values()):
                 return False
-            pieces[tp] = missing
-        if pieces:
-            self._insert(cursor, rows, pieces)
+            pieces: dict[TopicPartition, list[OffsetRange]] = {}
+            for tp, place in places.items():
+                held = batch.ranges[tp]
+                near = offsets.near(place, held)
+                missing = Coverage(near).missing(*held)
+                log_left_out(tp, held, missing)
+                if missing:
+                    offsets.add(place, near, held)
+                    pieces[tp] = missing
+            for part in rows if pieces else ():
+                self._insert(connection.cursor(), part, pieces)
             connection.commit()
         return True
 
-    def _stored(self, cursor: Any, place: OffsetsKey) -> str | None:
-        """Return which offsets of a partition stand in the table, None if nothing was ever written."""
-        cursor.execute(
-            self._sql(f"SELECT stored FROM {self.offsets_table} WHERE {_IS_PLACE}"),  # noqa: S608
-            place,
-        )
-        found = cursor.fetchone()
-        return None if found is None else str(found[0])
+    def _place(self, tp: TopicPartition, batch: Batch) -> Place:
+        return (self._target or self.table, *tp, batch.topic_ids.get(tp[0], ""))
 
-    def _change(self, cursor: Any, place: OffsetsKey, before: str | None, after: str) -> bool:
-        """Change `stored` from `before` to `after`, and tell whether that was done."""
-        if before is None:
-            into = f"{self.offsets_table} (target, topic, partition_number, topic_id, stored)"
-            try:
-                cursor.execute(self._sql(f"INSERT INTO {into} VALUES (?, ?, ?, ?, ?)"), (*place, after))  # noqa: S608
-            except self._driver.IntegrityError:  # another writer was here first
-                return False
-            return True
-        cursor.execute(
-            self._sql(f"UPDATE {self.offsets_table} SET stored = ? WHERE {_IS_PLACE} AND stored = ?"),  # noqa: S608
-            (after, *place, before),
-        )
-        return bool(cursor.rowcount == 1)
+    def _offsets(self, execute: Execute) -> OffsetsTable:
+        return OffsetsTable(self.offsets_table, execute, self._driver.IntegrityError)
+
+    def _executing(self, connection: Any) -> Execute:
+        cursor = connection.cursor()
+
+        def execute(sql: str, values: tuple[Any, ...]) -> Any:
+            cursor.execute(self._sql(self._escaped(sql)), values)
+            return cursor
+
+        return execute
 
     def _insert(self, cursor: Any, rows: pa.Table, pieces: Pieces) -> None:
         held = missing_rows(rows, pieces)
@@ -163,7 +199,7 @@ class DatabaseSink:
                 cursor.executemany(sql, list(_values(held, names)))
             return
         names = held.schema.names
-        into = f"INSERT INTO {self.table} ({', '.join(map(_quoted, names))}) VALUES "  # noqa: S608
+        into = f"INSERT INTO {self.table} ({', '.join(map(self._kind.quoted, names))}) VALUES "  # noqa: S608
         row = f"({', '.join('?' * len(names))})"
         at_once = max(1, PARAMETERS // len(names))
         for begin in range(0, held.num_rows, at_once):
@@ -194,18 +230,15 @@ class DatabaseSink:
 
 
 def _values(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+    return zip(*(_column(rows.column(name)) for name in names), strict=True)
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _column(values: pa.ChunkedArray) -> list[Any]:
+    found: list[Any] = values.to_pylist()
+    if not pa.types.is_nested(values.type):
+        return found
+    return [None if value is None else json.dumps(value, default=_in_json) for value in found]
 
 
-def _ranges(text: str) -> Iterator[OffsetRange]:
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        yield int(first), int(last) + 1
-
-
-def _text(coverage: Coverage) -> str:
-    return ",".join(f"{begin}-{end - 1}" for begin, end in coverage.ranges)
+def _in_json(value: Any) -> str:
+    return b64encode(value).decode() if isinstance(value, bytes) else str(value)

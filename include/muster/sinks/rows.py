@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,20 +19,49 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PLACE = ("topic", "partition", "offset")
+"""The columns that say where a row comes from."""
+CHUNK = 10_000
+"""Records that are in memory at once, about."""
+
 Pieces = Mapping[TopicPartition, list[OffsetRange]]
 """Of each partition the offsets that are still to be written."""
 
 
-def collected(frame: DataFrame, batch: Batch) -> pa.Table:
-    """Compute `frame` and return its rows, all of them in the memory of the driver.
+def chunks(frame: DataFrame, batch: Batch) -> Iterator[pa.Table]:
+    """Compute `frame` and yield its rows, in the order of their offsets within a partition.
+
+    A batch of more than `CHUNK` records is sorted by Spark and comes in parts of about that size, so that neither
+    Spark's driver nor this process ever has all of it.
 
     Raises `SinkError` for rows that are none of the batch's, and what Spark raises if `frame` cannot be computed.
     """
-    table = frame.toArrow()
-    for rows in table.to_batches():
-        for tp, held in by_partition(rows):
-            check(tp, held, batch.ranges)
-    return table
+    records = sum(end - begin for begin, end in batch.ranges.values())
+    if lacking := {*PLACE} - set(frame.columns):
+        raise SinkError(f"the rows have no column {', '.join(sorted(lacking))}; keep it in what is written")
+    if records > CHUNK:
+        frame = frame.repartitionByRange(-(-records // CHUNK), *PLACE).sortWithinPartitions(*PLACE)
+    parts = (pa.ipc.open_stream(row.rows).read_all() for row in _as_ipc(frame, whole=records <= CHUNK))
+    tables = (pa.concat_tables(found),) if records <= CHUNK and (found := list(parts)) else parts
+    for table in tables:
+        for rows in table.to_batches():
+            for tp, held in by_partition(rows):
+                check(tp, held, batch.ranges)
+        yield table
+
+
+def _as_ipc(frame: DataFrame, whole: bool) -> Iterable[Any]:
+    sent = frame.mapInArrow(_serialized, "rows binary")
+    return sent.collect() if whole else sent.toLocalIterator(prefetchPartitions=True)
+
+
+def _serialized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield each batch of rows of a task as a stream of Arrow's."""
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 
 def log_left_out(tp: TopicPartition, held: OffsetRange, missing: list[OffsetRange]) -> None:
@@ -50,15 +79,14 @@ def missing_rows(table: pa.Table, pieces: Pieces) -> pa.Table:
         for piece in pieces.get(tp, [])
         if (part := within(held, piece)) is not None
     ]
-    order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
-    return pa.Table.from_batches(found, table.schema).sort_by(order)
+    return pa.Table.from_batches(found, table.schema).sort_by([(name, "ascending") for name in PLACE])
 
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """Yield slices of rows that follow one another and belong to one partition."""
     if batch.num_rows == 0:
         return
-    if lacking := {"topic", "partition", "offset"} - set(batch.schema.names):
+    if lacking := {*PLACE} - set(batch.schema.names):
         raise SinkError(f"the rows have no column {', '.join(sorted(lacking))}; keep it in what is written")
     topics = batch.column("topic").dictionary_encode()
     names = topics.dictionary.to_pylist()
