@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -13,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from devstack.certificates import Authority
+from muster.consumer import http_server
 from muster.consumer.agent import Agent
 from muster.consumer.http_server import HttpServer
 from muster.consumer.lifecycle import Ending
@@ -91,6 +93,29 @@ def test_page_answers_over_tls_those_who_trust_its_ca(server: HttpServer, pages:
     assert health.text == "ok"
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://127.0.0.1:{server.port}/health", trust_env=False)
+
+
+def test_page_shows_renewed_certificate(
+    authority: Authority, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "RENEWAL_LOOK", 1)
+    renewed = guarded(authority, authority.issue("127.0.0.1"))
+    server = serve(renewed, eventually)
+    try:
+        before = shown(server)
+        assert renewed.tls is not None
+        Path(renewed.tls.certfile).write_text("half a certificate")
+        assert shown(server) == before
+        authority.issue("127.0.0.1")
+        eventually(lambda: shown(server) != before, what="the page shows its new certificate")
+        assert isinstance(polled(server, renewed), ConsumerStatus)
+    finally:
+        server.stop()
+
+
+def shown(server: HttpServer) -> str:
+    """The certificate that the page shows."""
+    return ssl.get_server_certificate((server.host, server.port))
 
 
 def test_page_of_another_authority_is_not_believed(

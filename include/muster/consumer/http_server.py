@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import ssl
 import threading
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
 from muster.settings.connections import StatusTls
 
+log = logging.getLogger(__name__)
+
+RENEWAL_LOOK = 30
+"""Seconds between two looks at whether the certificate was renewed."""
+
 
 class HttpServer:
     """Serves `app` on `host` and `port`; port 0 takes a free one, which is known at once.
 
-    With `tls` it speaks https. Raises OSError naming host and port if the address is unavailable,
-    and naming the certificate if it cannot be loaded.
+    With `tls` it speaks https, with the certificate that the file holds now. Raises OSError naming host and port if
+    the address is unavailable, and naming the certificate if it cannot be loaded.
     """
 
     def __init__(self, name: str, app: FastAPI, host: str, port: int, tls: StatusTls | None = None) -> None:
@@ -33,7 +41,9 @@ class HttpServer:
         self.host = host
         self.port: int = self._socket.getsockname()[1]
         self._scheme = "http" if tls is None else "https"
-        config = uvicorn.Config(
+        self._tls = tls
+        self._read_at = self._written_at()
+        self._config = config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
@@ -41,6 +51,8 @@ class HttpServer:
             timeout_graceful_shutdown=1,
             ssl_certfile=tls.certfile if tls else None,
             ssl_keyfile=tls.keyfile if tls else None,
+            callback_notify=self._renew if tls else None,
+            timeout_notify=RENEWAL_LOOK,
         )
         try:
             config.load()
@@ -69,3 +81,26 @@ class HttpServer:
         """Stop to answer, waiting at most `timeout` seconds for calls under way."""
         self._server.should_exit = True
         self._thread.join(timeout)
+
+    async def _renew(self) -> None:
+        """Show the certificate that is there by now; one that cannot be loaded leaves the one before."""
+        written_at = self._written_at()
+        if self._tls is None or self._config.ssl is None or written_at == self._read_at:
+            return
+        self._read_at = written_at
+        try:
+            # First into a context of its own: a certificate whose key is not there yet would stay in the one in use.
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._config.ssl):
+                context.load_cert_chain(self._tls.certfile, self._tls.keyfile)
+            log.info("%s: renewed certificate %s", self._thread.name, self._tls.certfile)
+        except OSError as error:
+            log.warning(
+                "%s: renewed certificate %s or its key cannot be loaded (%s), the one before stays; correct the file",
+                self._thread.name,
+                self._tls.certfile,
+                error,
+            )
+
+    def _written_at(self) -> list[int]:
+        files = (self._tls.certfile, self._tls.keyfile) if self._tls is not None else ()
+        return [Path(file).stat().st_mtime_ns for file in files if file and Path(file).exists()]
