@@ -35,7 +35,7 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
-.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-mutants test-hosts test-install bench-assignors bench-throughput bench-scale bench-failover \
+.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-mutants test-hosts test-week test-install bench-assignors bench-throughput bench-scale bench-failover \
   bench-airflow-share bench-many-clusters bench picture screenshots docs check \
   quick format lock clean
 
@@ -116,6 +116,11 @@ test-hosts: fetch ## Three hosts out of network namespaces (as root), cut off, k
 	@rm -f artifacts/hosts.json
 	@status=0; MUSTER_TEST_HOSTS=long $(PYTHON) -m pytest tests/hosts $(PYTEST) || status=$$?; \
 	  $(PYTHON) -m tests.support.fault_score hosts || [ $$status -ne 0 ] || status=1; exit $$status
+
+test-week: fetch ## A week of two clusters in half an hour, in which all that expires does, with real servers and Spark
+	@rm -f artifacts/week.json
+	@status=0; MUSTER_TEST_WEEK=long $(PYTHON) -m pytest -v tests/week $(PYTEST) || status=$$?; \
+	  $(PYTHON) -m tests.support.fault_score week || [ $$status -ne 0 ] || status=1; exit $$status
 
 test-install: fetch ## The wheel in fresh environments, both ends of Python and Spark, and an upgrade, with real servers
 	@rm -f artifacts/install.json

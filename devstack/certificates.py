@@ -15,15 +15,16 @@ _VALID = timedelta(hours=12)
 
 
 class Authority:
-    """Issues certificates. `ca` is the file with its own."""
+    """Issues certificates that are valid for `valid`. `ca` is the file with its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, valid: timedelta = _VALID) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
+        self._valid = valid
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(f"authority of {folder.name}")
         certificate = (
-            self._builder(self._name, self._key)
+            self._builder(self._name, self._key, _VALID)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .sign(self._key, hashes.SHA256())
         )
@@ -31,17 +32,20 @@ class Authority:
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, *hosts: str) -> Path:
-        """Write key and certificate for `hosts` (names or addresses) into one file, and return it."""
+        """Write key and certificate for `hosts` (names or addresses) into one file, in the place of earlier ones, and
+        return it."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            self._builder(_name(hosts[0]), key)
+            self._builder(_name(hosts[0]), key, self._valid)
             .add_extension(
                 x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
             )
             .sign(self._key, hashes.SHA256())
         )
         path = self.folder / f"{hosts[0]}.pem"
-        path.write_bytes(
+        partial = path.with_suffix(".partial")
+        partial.touch(0o600)
+        partial.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.PKCS8,
@@ -49,10 +53,11 @@ class Authority:
             )
             + certificate.public_bytes(serialization.Encoding.PEM)
         )
-        path.chmod(0o600)
-        return path
+        return partial.replace(path)
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, valid: timedelta
+    ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         return (
             x509.CertificateBuilder()
@@ -61,7 +66,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _VALID)
-            .not_valid_after(now + _VALID)
+            .not_valid_after(now + valid)
         )
 
 

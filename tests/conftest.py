@@ -63,6 +63,7 @@ HEAVY = (
         "tests/e2e/",
         "tests/faults/real/",
         "tests/hosts/",
+        "tests/week/",
         "tests/install/",
         "tests/spark/test_consumer_job.py",
     ),

@@ -2,7 +2,7 @@
 
 It does what the DAG's four tasks do, run after run, and prints a line of JSON a run that had something to do, to say,
 or failed. As with a task in Airflow, whatever a run fails with fails that run, and the next one begins with new
-connections.
+connections. It prunes the history after each run that has written something.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import time
 from pathlib import Path
 
 from muster.coordinator.coordinator import Coordinator, open_coordinator
-from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 from muster.settings.clusters import load_clusters
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import ConsulSettings, KafkaSettings, StatusPageSettings, ZooKeeperSettings
+from tests.week.looks import answer_looks
 
 VARIABLE = "MUSTER_TEST_CONNECTIONS"
-"""Environment variable with the settings of `zookeeper`, `consul` and `kafka`, as JSON."""
+"""Environment variable with the settings of `zookeeper`, `consul`, `kafka` and `status`, as JSON."""
 PAUSE = 0.5
 """Seconds between two runs."""
 
@@ -28,7 +29,7 @@ def _say(**told: object) -> None:
     print(json.dumps({"at": time.time(), **told}, default=str), flush=True)
 
 
-def _run(coordinator: Coordinator, cluster: ClusterSettings) -> None:
+def _run(coordinator: Coordinator, cluster: ClusterSettings, kept: RetentionSettings) -> None:
     partitions = coordinator.fetch_partitions()
     if trouble := [*partitions.errors.values(), *filter(None, [partitions.kafka_error])]:
         _say(failed=trouble)
@@ -38,12 +39,19 @@ def _run(coordinator: Coordinator, cluster: ClusterSettings) -> None:
     if plan.needed:
         report = coordinator.advance(cluster.advance_budget)
         _say(changes=[str(change) for change in report.changes], stuck=report.stuck, errors=report.errors)
+        coordinator.store.prune_history(
+            keep_seconds=kept.history,
+            keep_entries=kept.history_entries,
+            keep_bytes=kept.history_megabytes * 2**20,
+        )
 
 
 def main() -> None:
     """Coordinate until killed."""
     given = json.loads(os.environ[VARIABLE])
-    cluster = load_clusters(Path(os.environ["MUSTER_CLUSTERS"]))[sys.argv[1]]
+    clusters = load_clusters(Path(os.environ["MUSTER_CLUSTERS"]))
+    cluster, kept = clusters[sys.argv[1]], clusters.retention or RetentionSettings()
+    answer_looks(f"coordinator-{cluster.name}")
     while True:
         try:
             with open_coordinator(
@@ -51,9 +59,10 @@ def main() -> None:
                 ZooKeeperSettings(**given["zookeeper"]),
                 ConsulSettings(**given["consul"]),
                 KafkaSettings(**given["kafka"]),
+                StatusPageSettings(**given.get("status", {})),
                 by="test",
             ) as coordinator:
-                _run(coordinator, cluster)
+                _run(coordinator, cluster, kept)
         except Exception as error:
             _say(failed=[f"{type(error).__name__}: {error}"])
         time.sleep(PAUSE)

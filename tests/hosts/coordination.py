@@ -88,7 +88,7 @@ class AirflowCoordination(Coordination):
                 "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
                 # The DAG files stay as they are; reading them again takes seconds of a processor.
                 "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
-                **_connections(connections),
+                **environment_of(connections),
             },
         )
         self._logs = folder / "logs"
@@ -127,7 +127,8 @@ class AirflowCoordination(Coordination):
                     yield line
 
 
-def _connections(given: Mapping[str, Any]) -> dict[str, str]:
+def environment_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return these connections as Airflow reads them from its environment."""
     zookeeper, consul, kafka = given["zookeeper"], given["consul"], given["kafka"]
     timeouts = {key: zookeeper[key] for key in ("session_timeout", "operation_timeout")}
     connections = {

@@ -176,6 +176,7 @@ class LightJob(job.Job):
     """The job without a session."""
 
     def _start_spark(self) -> SparkSession:
+        READING.update(self._settings.kafka.config)
         return cast("SparkSession", NoSpark())
 
 

@@ -1,6 +1,6 @@
 """A consumer that does every step of docs/protocol.md, "What a consumer does", and shares no code with Muster.
 
-    foreign_consumer.py ID CLUSTER SERVICE ZOOKEEPER CONSUL [SECONDS BETWEEN COMMITS]
+    foreign_consumer.py ID CLUSTER SERVICE ZOOKEEPER CONSUL [SECONDS BETWEEN COMMITS [SECONDS UNTIL RENEWALS]]
 
 It prints "topic partition offset" of each record, and leaves when its standard input ends. One thread hears Consul,
 one watches ZooKeeper; the main thread alone acts on what they found. Docstrings name the steps of the page.
@@ -25,6 +25,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 NAME, CLUSTER, SERVICE, ZOOKEEPER, CONSUL = sys.argv[1:6]
 COMMIT_EVERY = float(sys.argv[6]) if len(sys.argv) > 6 else 1.0
+RENEW_EVERY = float(sys.argv[7]) if len(sys.argv) > 7 else 86_400.0
 INCARNATION = str(uuid.uuid4())
 ROOT = f"/consumers/{CLUSTER}/assignments"
 LISTS = ("running", "starting", "closing")
@@ -383,7 +384,7 @@ def serve(commits):
                 log(f"topic {key[0]}, partition {key[1]}: {error}; trying again")
     read()
     for key, partition in list(held.items()) if commits else []:
-        old = partition.position is not None and now() - partition.committed_at > 86_400
+        old = partition.position is not None and now() - partition.committed_at > RENEW_EVERY
         if partition.state == "running" and (old or partition.position != partition.committed):
             commit(key, partition)
     for place in consumers.keys() - {partition.place for partition in held.values()}:

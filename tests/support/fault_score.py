@@ -38,7 +38,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Score:
-    """All faults of a run. On several `hosts` double owners are counted, and the `assignors` that planned."""
+    """All faults of a run. On several `hosts` double owners are counted, and the `assignors` that planned.
+
+    Over `days` double owners are counted, partitions that stood still `unnamed`, and measures that were `growing`.
+    """
 
     name: str
     rows: Sequence[Row]
@@ -46,6 +49,8 @@ class Score:
     assignors: Sequence[str] = ()
     unnamed: int | None = None
     """Partitions that stood still without a name; None where that was not watched."""
+    days: int = 0
+    growing: int = 0
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Score:
@@ -54,8 +59,10 @@ class Score:
 
     @property
     def good(self) -> bool:
-        """Whether there are faults, every row is as it has to be, and nothing stood still without a name."""
-        return bool(self.rows) and all(row.good for row in self.rows) and not self.unnamed
+        """Whether there are faults, every row is as it has to be, nothing stood still without a name, and nothing has
+        grown."""
+        good = bool(self.rows) and all(row.good for row in self.rows)
+        return good and not (self.unnamed or self.growing)
 
     def last_line(self) -> str:
         """Return the numbers that count."""
@@ -66,8 +73,12 @@ class Score:
             "doubled_planned": sum(row.doubled for row in rows if row.planned),
             "zombie_commits": sum(row.zombie_commits for row in rows),
         }
+        owners = sum(row.double_owner for row in rows)
+        if self.days:
+            del numbers["zombie_commits"]
+            over = {"double_owner": owners, "unnamed": self.unnamed or 0, "growing": self.growing}
+            numbers = {"days": self.days, **numbers, **over}
         if self.hosts:
-            owners = sum(row.double_owner for row in rows)
             numbers = {
                 "hosts": self.hosts,
                 **numbers,
@@ -85,7 +96,7 @@ class Score:
             (
                 row.fault + (" (planned)" if row.planned else ""),
                 *map(str, (row.injected, row.lost, row.doubled, row.zombie_commits)),
-                str(row.double_owner) if self.hosts else "-",
+                str(row.double_owner) if self.hosts or self.days else "-",
                 f"{row.seconds:.1f} s",
             )
             for row in self.rows

@@ -1,0 +1,160 @@
+"""Decides from Kafka alone which partitions stand still, and asks Muster whether it names them.
+
+A partition stands still while its group's committed offset is below its end and does not advance. It knows nothing of
+Muster but what `named` answers.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from devstack.silence import silent_logger
+from tests.week.clock import NAMED_WITHIN, STUCK_AFTER
+
+EVERY = 1.0
+"""Seconds between two looks."""
+TIMEOUT = 5.0
+OUT_OF_REACH = "exit code 3: "
+"""How what Muster says begins where ZooKeeper or Consul is out of reach."""
+
+Key = tuple[str, str, int]
+"""Cluster, topic, partition."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A partition that did not move, since when (seconds since the epoch), and where."""
+
+    key: Key
+    since: float
+    committed: int
+    end: int
+
+
+@dataclass
+class Oracle:
+    """A thread. `groups` maps cluster to group, `topics` says which partitions each cluster reads now; `excused` are
+    those that a person keeps from moving; `ask` gives what Muster says about a cluster."""
+
+    servers: str
+    groups: Mapping[str, str]
+    topics: Callable[[str], Mapping[str, int]]
+    excused: Callable[[Key], bool]
+    ask: Callable[[str], str]
+    committed: dict[Key, int] = field(default_factory=dict)
+    ends: dict[Key, int] = field(default_factory=dict)
+    unnamed: list[tuple[Standing, str]] = field(default_factory=list)
+    """What stood still and was not named, with what Muster said instead."""
+    named: list[Standing] = field(default_factory=list)
+    looked_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Connect."""
+        self._admin = AdminClient({"bootstrap.servers": self.servers}, logger=silent_logger())
+        # They never join their groups. An administrator's client (librdkafka 2.16) crashes where a broker answers
+        # that it coordinates the group no more.
+        self._members = {
+            cluster: Consumer({"bootstrap.servers": self.servers, "group.id": group}, logger=silent_logger())
+            for cluster, group in self.groups.items()
+        }
+        self._standing: dict[Key, Standing] = {}
+        self._judged: set[Key] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="test-oracle")
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join(60)
+        for member in self._members.values():
+            member.close()
+
+    def all_committed(self, cluster: str, since: float) -> bool:
+        """Whether a look that began after `since` found everything committed that a cluster is to read."""
+        found = {key: end for key, end in self.ends.items() if key[0] == cluster}
+        expected = {(cluster, t, p) for t, count in self.topics(cluster).items() for p in range(count)}
+        behind = [key for key, end in found.items() if self.committed.get(key, 0) < end]
+        return self.looked_at > since and found.keys() == expected and not behind
+
+    def _run(self) -> None:
+        while not self._ended.wait(EVERY):
+            began = time.time()
+            try:
+                ends, committed = self._read()
+            except KafkaException:
+                continue  # Kafka is away
+            self.ends, self.committed, self.looked_at = ends, committed, began
+            self._judge(began)
+
+    def _read(self) -> tuple[dict[Key, int], dict[Key, int]]:
+        wanted = {name: self.topics(name) for name in self.groups}
+        partitions = {
+            (t, p) for topics in wanted.values() for t, count in topics.items() for p in range(count)
+        }
+        asked = {TopicPartition(*tp): OffsetSpec.latest() for tp in partitions}
+        found = self._admin.list_offsets(asked, request_timeout=TIMEOUT)
+        ends = {}
+        for tp, future in found.items():
+            try:
+                ends[tp.topic, tp.partition] = future.result(TIMEOUT).offset
+            except KafkaException:
+                continue  # it is just being created or deleted
+        committed = {key: at for name, topics in wanted.items() for key, at in self._committed(name, topics)}
+        return {
+            (name, t, p): ends[t, p]
+            for name, topics in wanted.items()
+            for t, count in topics.items()
+            for p in range(count)
+            if (t, p) in ends
+        }, committed
+
+    def _committed(self, cluster: str, topics: Mapping[str, int]) -> Iterator[tuple[Key, int]]:
+        asked = [TopicPartition(topic, p) for topic, count in topics.items() for p in range(count)]
+        for tp in self._members[cluster].committed(asked, timeout=TIMEOUT):
+            if tp.error is None and tp.offset >= 0:
+                yield (cluster, tp.topic, tp.partition), tp.offset
+
+    def _judge(self, now: float) -> None:
+        before, self._standing = self._standing, {}
+        due: dict[str, list[Standing]] = {}
+        for key, end in self.ends.items():
+            at = self.committed.get(key, 0)
+            if at >= end or self.excused(key):
+                continue
+            stood = before.get(key)
+            same = stood is not None and stood.committed == at
+            self._standing[key] = stood if stood is not None and same else Standing(key, now, at, end)
+            if now - self._standing[key].since > STUCK_AFTER + NAMED_WITHIN and key not in self._judged:
+                due.setdefault(key[0], []).append(self._standing[key])
+        self._judged &= self._standing.keys()
+        for cluster, standing in due.items():
+            told = self.ask(cluster)
+            for each in standing:
+                self._judged.add(each.key)
+                if names(told, each.key):
+                    self.named.append(each)
+                else:
+                    self.unnamed.append((each, told))
+
+
+def names(told: str, key: Key) -> bool:
+    """Whether what `muster status --json` printed names a partition, or a server that is out of reach."""
+    _, topic, partition = key
+    try:
+        found = json.loads(told)
+    except ValueError:
+        return told.startswith(OUT_OF_REACH)
+    waiting = [each["partitions"] for each in found["waiting"] if each["topic"] == topic]
+    named = any(not partitions or partition in partitions for partitions in waiting)
+    return named or bool(found["doubt"]) or topic in found["left_alone"]
