@@ -299,7 +299,7 @@ def moved(world: World, cluster: str) -> None:
 
 
 def late_begins(world: World) -> None:
-    """The first record of a topic that was taken up longer ago than an expiry, and never committed."""
+    """The first record of a topic whose partitions were taken up longer ago than an expiry."""
     over = max(world.began, world.moved_at) + EXPIRY + 20
     world.eventually("its transactional ids are old", lambda: time.time() > over, 2 * EXPIRY)
     world.write("late")

@@ -54,6 +54,8 @@ class Oracle:
     """What stood still and was not named, with what Muster said instead."""
     named: list[Standing] = field(default_factory=list)
     looked_at: float = 0.0
+    judging: bool = False
+    """Whether all is up, and what stands still from now on counts."""
 
     def __post_init__(self) -> None:
         """Connect."""
@@ -95,7 +97,8 @@ class Oracle:
             except KafkaException:
                 continue  # Kafka is away
             self.ends, self.committed, self.looked_at = ends, committed, began
-            self._judge(began)
+            if self.judging:
+                self._judge(began)
 
     def _read(self) -> tuple[dict[Key, int], dict[Key, int]]:
         wanted = {name: self.topics(name) for name in self.groups}

@@ -145,6 +145,7 @@ class World(FaultWorld):
         self._exit.callback(self.oracle.stop)
         self.eventually("all consumers share the partitions", self.well, 2 * LONGEST)
         self.began = time.time()
+        self.oracle.judging = True
         return self
 
     def __exit__(

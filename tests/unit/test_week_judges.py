@@ -1,0 +1,94 @@
+"""What decides in the test week whether a partition stood still unnamed, and whether something has grown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.fault_score import Row, Score
+from tests.week.clock import NAMED_WITHIN, STUCK_AFTER
+from tests.week.growth import ALLOWED, Growth
+from tests.week.oracle import OUT_OF_REACH, Key, Oracle
+
+HERE = "c", "t", 1
+LATE = STUCK_AFTER + NAMED_WITHIN + 1
+
+
+def status(*waiting: dict[str, object]) -> str:
+    return json.dumps({"waiting": waiting, "doubt": "", "left_alone": {}})
+
+
+class Judge:
+    """An oracle whose looks at Kafka the test makes up."""
+
+    def __init__(self, said: str, excused: bool = False) -> None:
+        self.oracle = Oracle("127.0.0.1:1", {}, lambda _: {"t": 2}, lambda _: excused, lambda _: said)
+
+    def look(self, at: float, committed: int, end: int, key: Key = HERE) -> Oracle:
+        self.oracle.ends, self.oracle.committed = {key: end}, {key: committed}
+        self.oracle._judge(at)
+        return self.oracle
+
+
+def test_partition_that_stands_still_unnamed_counts_once() -> None:
+    judge = Judge(status({"topic": "t", "partitions": [0]}, {"topic": "other", "partitions": [1]}))
+    for seconds in (0.0, LATE - 2, LATE, LATE + 1):
+        found = judge.look(seconds, 3, 5)
+    assert [standing.key for standing, _ in found.unnamed] == [HERE]
+    assert not found.named
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        status({"topic": "t", "partitions": [0, 1]}),
+        status({"topic": "t", "partitions": []}),
+        f"{OUT_OF_REACH}ZooKeeper cannot be reached",
+    ],
+)
+def test_partition_or_server_that_is_named_does_not_count(said: str) -> None:
+    judge = Judge(said)
+    judge.look(0.0, 3, 5)
+    found = judge.look(LATE, 3, 5)
+    assert not found.unnamed
+    assert [standing.key for standing in found.named] == [HERE]
+
+
+def test_status_that_fails_otherwise_names_nothing() -> None:
+    judge = Judge("exit code 1: Traceback")
+    judge.look(0.0, 3, 5)
+    assert judge.look(LATE, 3, 5).unnamed
+
+
+def test_moving_read_or_excused_partition_does_not_count() -> None:
+    moves, read, excused = Judge(status()), Judge(status()), Judge(status(), excused=True)
+    for seconds, committed in ((0.0, 1), (LATE, 2), (2 * LATE, 3)):
+        assert not moves.look(seconds, committed, 9).unnamed
+        assert not read.look(seconds, 9, 9).unnamed
+        assert not excused.look(seconds, 1, 9).unnamed
+
+
+def test_vanished_offset_counts_from_then_on() -> None:
+    judge = Judge(status())
+    judge.look(0.0, 5, 5)
+    judge.look(LATE, 0, 5)
+    assert not judge.look(LATE + 1, 0, 5).unnamed
+    assert judge.look(2 * LATE + 1, 0, 5).unnamed
+
+
+def test_measure_grows_beyond_a_tenth_and_its_allowance() -> None:
+    most = 100 * 1.1 + ALLOWED["znodes"]
+    assert not Growth(("ZooKeeper", "znodes"), 100, most).grew
+    assert Growth(("ZooKeeper", "znodes"), 100, most + 1).grew
+
+
+@pytest.mark.parametrize("wrong", ["unnamed", "growing"])
+def test_unnamed_or_growing_makes_the_score_bad(wrong: str) -> None:
+    rows = [Row("an event", 1, 0, 0, 0, 0, 1.0)]
+    good, bad = Score("week", rows, days=7), Score("week", rows, days=7, **{wrong: 1})
+    assert good.good
+    assert not bad.good
+    line = "week: days=7 injected=1 lost=0 doubled_planned=0 double_owner=0 unnamed=0 growing=0"
+    assert good.last_line() == line
+    assert bad.last_line() == line.replace(f"{wrong}=0", f"{wrong}=1")
