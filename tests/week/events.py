@@ -44,7 +44,7 @@ def day_ends(world: World, day: int) -> int:
 
 
 def poison_comes(world: World) -> None:
-    """A record that no handler takes: alpha writes a dead letter, in beta the partition waits for a person."""
+    """A record that no handler takes: alpha's rejects it by its name, in beta the partition waits for a person."""
     beta = world.groups[BETA]
     partition = secrets.randbelow(NAMED["picky"])
     offset = world.write_to("picky", partition, poison=True)
@@ -52,13 +52,13 @@ def poison_comes(world: World) -> None:
     world.standing_poison = "picky", partition, offset
     owner = beta.owner("picky", partition)
     world.eventually("alpha reads on", lambda: world.committed(ALPHA, "picky", partition) > offset, LONGEST)
-    world.eventually("beta parks it", lambda: _parked(world, owner, partition, offset), LONGEST)
+    world.eventually("beta fails with it", lambda: _fails_with(world, owner, partition, offset), LONGEST)
 
 
-def _parked(world: World, owner: str, partition: int, offset: int) -> bool:
+def _fails_with(world: World, owner: str, partition: int, offset: int) -> bool:
     topics = json.loads(world.page(owner))["topics"]
     record = topics.get("picky", {}).get("failing", {}).get(str(partition), {})
-    return bool(record.get("parked")) and record["offset"] == offset
+    return bool(record.get("offset") == offset)
 
 
 def poison_is_skipped(world: World) -> None:

@@ -24,10 +24,21 @@ class Watched(Noting):
 
 
 class Picky(Noting):
-    """Fails with a batch that holds a poison record, before it has noted anything."""
+    """Cannot take a poison record: rejects it by its name, or else fails before it has noted anything."""
+
+    def __init__(self, folder: str, consumer: str, host: int, incarnation: str, rejects: bool) -> None:
+        super().__init__(folder, consumer, host, incarnation)
+        self._rejects = rejects
 
     def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
         """Note the batch, or raise ValueError."""
-        if any(POISON in value for value in batch_df.toArrow()["value"].to_pylist()):
+        table = batch_df.toArrow()
+        rows = zip(
+            *(table[name].to_pylist() for name in ("topic", "partition", "offset", "value")), strict=True
+        )
+        bad = [(topic, partition, offset) for topic, partition, offset, value in rows if POISON in value]
+        if bad and not self._rejects:
             raise ValueError("a poison record")
+        if bad:
+            batch.reject(bad, "a poison record")
         super().__call__(batch_df, batch)

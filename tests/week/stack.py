@@ -168,9 +168,12 @@ class WeekStack:
             kafka=kafka,
             handler="tests.week.handlers.Watched",
             handler_options=options,
-            handlers={"picky": TopicHandler(handler="tests.week.handlers.Picky", handler_options=options)},
-            on_poison="dead_letter" if name == ALPHA else "park",
-            max_attempts=3,
+            handlers={
+                "picky": TopicHandler(
+                    handler="tests.week.handlers.Picky",
+                    handler_options={**options, "rejects": name == ALPHA},
+                )
+            },
             trigger_interval=1.0,
             graceful_timeout=20.0,
             longest_renewal=RENEWAL,
