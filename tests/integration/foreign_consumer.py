@@ -59,12 +59,8 @@ class Partition:
 
 
 lock, wake, ended = threading.Lock(), threading.Event(), threading.Event()
-topics, held, consumers, refused = (
-    {},
-    {},
-    {},
-    {},
-)  # the status page shows the first two, which change under `lock`
+topics, held = {}, {}  # which the status page shows; they change under `lock`
+consumers, refused, gone = {}, {}, {}
 heard = SimpleNamespace(generation=0, older={}, asked=0.0, passing=False, live_since=None)  # from Consul
 heard.isolated = heard.replaced = heard.stop = False
 heard.epochs = {}
@@ -253,24 +249,24 @@ def watch_zookeeper():
 
 
 def accept(reading):
-    """Steps 2, 7, 8 and 13: take the nodes that are newer than what is known, and drop the topics that are gone."""
+    """Steps 2, 7, 8 and 13: take the nodes of epochs that are not lower, and drop the topics that are gone."""
     for name, (zxid, node) in reading.nodes.items():
-        known, epoch, noted = topics.get(name), node.get("epoch", 0), heard.epochs.get(name, 0)
+        known, epoch = topics.get(name), node.get("epoch", 0)
+        noted = max(heard.epochs.get(name, 0), gone.get(name, 0))  # of what was there before
         place = node["bootstrap.servers"], node["group.id"]
         unknown = known.place[2] if known and known.place[:2] == place else ""
         mine = {int(number) for number, owner in node["assignments"].items() if owner == NAME}
         standby = [int(number) for number, ids in node.get("standbys", {}).items() if NAME in ids]
-        if known and zxid < known.zxid and epoch <= known.epoch:
+        if known and (epoch < known.epoch or (epoch == known.epoch and mine != known.mine)):
             # ZooKeeper was restored from a backup, and the coordinator has not planned since, or not asked.
-            if epoch == known.epoch and mine != known.mine:
-                known.epoch = epoch + 1
+            known.epoch = max(known.epoch, epoch + 1)
             continue
         if epoch < noted:  # restored as well: what is held stays, and nothing is taken up
             mine, standby, epoch = {p for topic, p in held if topic == name}, [], noted
         topics[name] = Topic(zxid, epoch, (*place, node.get("topic.id", unknown)), mine, standby)
     for name in topics.keys() - reading.nodes.keys():
         if reading.zxid >= topics[name].zxid:
-            del topics[name]
+            gone[name] = topics.pop(name).epoch + 1
 
 
 # -- Kafka ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from devstack.ensemble import Ensemble
 from devstack.zookeeper import ZooKeeper
 from muster.consumer import assignment_watch
 from muster.consumer.agent import Agent
@@ -31,14 +32,22 @@ def server(tmp_path: Path) -> Iterator[ZooKeeper]:
     made.stop()
 
 
-def write(server: ZooKeeper, owners: dict[int, str], epoch: int) -> int:
-    """Write the assignment node; returns its transaction."""
-    client = KazooClient(hosts=server.address)
+def write(
+    hosts: str,
+    owners: dict[int, str],
+    epoch: int,
+    paused: frozenset[int] = frozenset(),
+    above: int = 0,
+) -> int:
+    """Write the assignment node, again and again until its transaction is `above` this one; returns that."""
+    client = KazooClient(hosts=hosts)
     client.start(30)
     try:
-        data = format_assignment(TopicAssignment("k:9092", "g", owners, epoch))
+        data = format_assignment(TopicAssignment("k:9092", "g", owners, epoch, paused=paused))
         client.ensure_path(PATH)
         zxid: int = client.set(PATH, data).mzxid
+        while zxid <= above:
+            zxid = client.set(PATH, data).mzxid
         return zxid
     finally:
         client.stop()
@@ -50,7 +59,7 @@ def test_consumer_that_starts_on_a_backup_takes_nothing_up(server: ZooKeeper, ev
     agent.block("not live yet")
     watch = AssignmentWatch(ZooKeeperSettings(hosts=server.address), "c", agent, reread_interval=1.0)
     thread = threading.Thread(target=watch.run, args=(lambda: None,), daemon=True)
-    write(server, {0: "me"}, 5)
+    write(server.address, {0: "me"}, 5)
     thread.start()
     try:
         eventually(lambda: "t" in agent.view().topics, what="the backup is read")
@@ -60,11 +69,11 @@ def test_consumer_that_starts_on_a_backup_takes_nothing_up(server: ZooKeeper, ev
         problem = eventually(lambda: agent.view().problems.get("restored t"), what="that it is one")
         assert "went back to epoch 5" in problem and "from epoch 7" in problem
         eventually(lambda: not agent.view().blocks, what="all is read again")
-        write(server, {0: "me"}, 6)
+        write(server.address, {0: "me"}, 6)
         eventually(lambda: "epoch 6" in agent.view().problems.get("restored t", ""), what="told again")
         status = agent.view().topics["t"]
         assert (status.epoch, status.held) == (7, set()), "which lets the coordinator see it"
-        write(server, {0: "me"}, 8)
+        write(server.address, {0: "me"}, 8)
         eventually(lambda: agent.view().topics["t"].held == {0}, what="what was planned in knowledge of it")
         assert agent.view().problems == {}
     finally:
@@ -84,7 +93,7 @@ def test_consumer_keeps_what_it_has_until_a_higher_epoch_is_written(
         status = agent.view().topics.get("t")
         return status is not None and (status.epoch, status.held) == (epoch, held)
 
-    write(server, {0: "me", 1: "other"}, 5)
+    write(server.address, {0: "me", 1: "other"}, 5)
     server.stop()
     backup = server.data_dir / "backup"
     shutil.copytree(server.data_dir / "data", backup)
@@ -93,7 +102,7 @@ def test_consumer_keeps_what_it_has_until_a_higher_epoch_is_written(
     try:
         eventually(lambda: obeys(5, {0}), what="the first assignment")
         # Many writes, so that those after the restoring have lower numbers.
-        newest = [write(server, {1: "me", 0: "other"}, epoch) for epoch in (*[6] * 20, 7)][-1]
+        newest = [write(server.address, {1: "me", 0: "other"}, epoch) for epoch in (*[6] * 20, 7)][-1]
         eventually(lambda: obeys(7, {1}), what="the newest one")
 
         server.stop()
@@ -106,14 +115,60 @@ def test_consumer_keeps_what_it_has_until_a_higher_epoch_is_written(
         assert "went back to epoch 5" in problem
         assert obeys(7, {1}), "and what it reports lets the coordinator see it"
 
-        assert write(server, {0: "me"}, 6) < newest
+        assert write(server.address, {0: "me"}, 6) < newest
         eventually(lambda: "epoch 6" in agent.view().problems.get("restored t", ""), what="told again")
         assert obeys(7, {1}), "of two plans with numbers that are not higher none is obeyed"
-        assert write(server, {0: "me"}, 8) < newest
+        passed = write(server.address, {0: "me", 1: "other"}, 5, frozenset({0}), above=newest)
+        eventually(
+            lambda: f"transaction {passed}" in agent.view().problems.get("restored t", ""), what="it is read"
+        )
+        assert obeys(7, {1}), "nor a pause over the backup, though its number is higher than all before"
+        write(server.address, {0: "me"}, 8)
         eventually(lambda: obeys(8, {0}), what="what was planned in knowledge of it")
-        write(server, {0: "me", 1: "me"}, 9)
+        write(server.address, {0: "me", 1: "me"}, 9)
         eventually(lambda: obeys(9, {0, 1}), what="and from here on as ever")
         assert agent.view().problems == {}
     finally:
         watch.stop()
         thread.join(10)
+
+
+def test_ensemble_that_elects_after_a_restore_leads_to_no_lower_epoch(
+    tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three servers are restored from a copy made while they ran. The election raises transaction numbers."""
+    monkeypatch.setattr(assignment_watch, "NEW_SESSION_AFTER", 2.0)
+    servers, agent = Ensemble(tmp_path / "zookeeper"), Agent("me")
+    servers.start()
+    watch = AssignmentWatch(ZooKeeperSettings(hosts=servers.hosts), "c", agent, reread_interval=1.0)
+    thread = threading.Thread(target=watch.run, args=(lambda: None,), daemon=True)
+
+    def obeys(epoch: int, held: set[int]) -> bool:
+        status = agent.view().topics.get("t")
+        return status is not None and (status.epoch, status.held) == (epoch, held)
+
+    try:
+        write(servers.hosts, {0: "me", 1: "other"}, 5)
+        for member in servers:
+            shutil.copytree(member.data_dir / "data", tmp_path / f"backup-{member.number}")
+        newest = write(servers.hosts, {1: "me", 0: "other"}, 7)
+        thread.start()
+        eventually(lambda: obeys(7, {1}), 60, "the newest assignment")
+        servers.stop()
+        for member in servers:
+            shutil.rmtree(member.data_dir / "data")
+            shutil.copytree(tmp_path / f"backup-{member.number}", member.data_dir / "data")
+        servers.start()
+        passed = write(servers.hosts, {0: "me", 1: "other"}, 5, frozenset({0}))
+        assert passed > newest
+        eventually(
+            lambda: f"transaction {passed}" in agent.view().problems.get("restored t", ""), 60, "it is read"
+        )
+        assert obeys(7, {1}), "a pause that is built on the backup is not obeyed"
+        write(servers.hosts, {0: "me"}, 8)
+        eventually(lambda: obeys(8, {0}), 60, "what was planned in knowledge of it")
+    finally:
+        watch.stop()
+        servers.stop()
+        if thread.is_alive():
+            thread.join(10)

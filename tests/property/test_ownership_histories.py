@@ -30,6 +30,7 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.ownership = ClaimingOwnership(ME)
         self.history: list[tuple[int, dict[str, TopicAssignment]]] = [(0, {})]
+        self.newest = dict.fromkeys(TOPICS, 0)
         self.group: dict[Key, int] = {}
         self.processed: dict[Key, int] = {}
         self.running = self.first = False
@@ -38,20 +39,25 @@ class Model(RuleBasedStateMachine):
         self.start_sources: dict[str, Source] = {}
         self.batch: BatchPlan | None = None
         self.commit: tuple[Source, dict[tuple[str, int], Due]] | None = None
-        self.read_up_to: dict[str, int] = {}
+        self.highest: dict[str, int] = {}
+        """Of each topic the highest epoch that was obeyed, or reported because ZooKeeper went back."""
+        self.obeyed: dict[str, tuple[int, TopicAssignment]] = {}
+        """Of each topic whose node is there, as far as is known, what was read last, and where it stood."""
 
     # -- ZooKeeper ----------------------------------------------------------------------------------------
 
-    def _write(self, topic: str, mine: frozenset[int], source: int, fresh: bool) -> None:
+    def _write(self, topic: str, mine: frozenset[int], source: int, behind: bool) -> None:
+        """Write a node, above all epochs there were, or over one that is `behind` them."""
         zxid, nodes = self.history[-1]
-        epoch = 1 if fresh or topic not in nodes else nodes[topic].epoch + 1
+        epoch = 1 if behind else self.newest[topic] + 1
+        self.newest[topic] = max(epoch, self.newest[topic], self.highest.get(topic, 0))
         where = SOURCES[source]
         node = TopicAssignment(where.bootstrap_servers, where.group_id, dict.fromkeys(mine, ME), epoch)
         self.history.append((zxid + 1, {**nodes, topic: node}))
 
-    @rule(topic=topics, mine=subsets, source=sources, fresh=st.booleans(), seen=st.integers(0, 3))
-    def write(self, topic: str, mine: frozenset[int], source: int, fresh: bool, seen: int) -> None:
-        self._write(topic, mine, source, fresh)
+    @rule(topic=topics, mine=subsets, source=sources, behind=st.booleans(), seen=st.integers(0, 3))
+    def write(self, topic: str, mine: frozenset[int], source: int, behind: bool, seen: int) -> None:
+        self._write(topic, mine, source, behind)
         if seen:
             self.read(topic, 0)
 
@@ -60,7 +66,7 @@ class Model(RuleBasedStateMachine):
         """The same owners, but the records are to come from another Kafka."""
         if node := self.history[-1][1].get(topic):
             there = int(node.bootstrap_servers == SOURCES[0].bootstrap_servers)
-            self._write(topic, frozenset(node.owners), there, fresh=False)
+            self._write(topic, frozenset(node.owners), there, behind=False)
             self.read(topic, 0)
 
     @rule(topic=topics, seen=st.booleans())
@@ -82,27 +88,45 @@ class Model(RuleBasedStateMachine):
             upto -= 1
         return self.history[upto][0]
 
-    @rule(topic=topics, lag=st.sampled_from((0, 0, 0, 1, 2)))
-    def read(self, topic: str, lag: int) -> None:
-        at = max(0, len(self.history) - 1 - lag)
+    @rule(topic=topics, lag=st.sampled_from((0, 0, 0, 1, 2)), synced=st.booleans())
+    def read(self, topic: str, lag: int, synced: bool = False) -> None:
+        """Only the newest state is read after a sync."""
+        at = max(0, len(self.history) - 1 - (0 if synced else lag))
         node = self.history[at][1].get(topic)
         if node is None:
             return
         zxid = self._changed(topic, at)
-        taken = self.ownership.read(topic, node, zxid)
-        assert taken == (zxid >= self.read_up_to.get(topic, -1))
+        held = self._held(topic)
+        taken = self.ownership.read(topic, node, zxid, synced)
+        assert taken == self._is_newer(topic, node, zxid)
+        status = self.ownership.status().get(topic)
         if taken:
-            self.read_up_to[topic] = zxid
-            assert self.ownership.status()[topic].epoch == node.epoch
-            status = self.ownership.status()[topic]
+            self.obeyed[topic] = zxid, node
+            self.highest[topic] = node.epoch
+            assert status is not None and status.epoch == node.epoch
             assert not (status.running | status.starting) - node.owners.keys(), "removed, but not closing"
+        else:
+            assert self._held(topic) == held, "what is refused changes nothing"
+        if not taken and synced:
+            assert status is not None and status.epoch is not None and status.epoch > node.epoch
+            self.highest[topic] = max(self.highest[topic], status.epoch)
+
+    def _held(self, topic: str) -> object:
+        status = self.ownership.status().get(topic)
+        return status and (status.running, status.starting, status.closing)
+
+    def _is_newer(self, topic: str, node: TopicAssignment, zxid: int) -> bool:
+        highest = self.highest.get(topic, 0)
+        if topic in self.obeyed and node.epoch == highest == self.obeyed[topic][1].epoch:
+            return node == self.obeyed[topic][1] and zxid >= self.obeyed[topic][0]
+        return node.epoch > highest
 
     @rule(lag=st.sampled_from((0, 0, 1, 2)))
     def read_list(self, lag: int) -> None:
         at = max(0, len(self.history) - 1 - lag)
         zxid = self._listed(at)
         for topic in self.ownership.keep_only(self.history[at][1], zxid):
-            self.read_up_to[topic] = zxid
+            self.obeyed.pop(topic, None)
 
     @rule(reason=st.sampled_from(("isolated", "stopping")))
     def bar(self, reason: str) -> None:

@@ -123,16 +123,16 @@ def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(agent: Age
     token = agent.query_started()
     standbys = {0: ("other",), 2: ("other-2", "me"), 3: ("me",)}
     owners = {0: "me", 1: "me", 2: "other", 3: "other"}
-    agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=4, standbys=standbys), zxid=2)
+    agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=5, standbys=standbys), zxid=2)
     answer = page(agent).get("/status")
     topic = answer.json()["topics"]["t"]
-    assert (topic["starting"], topic["standby"], topic["epoch"]) == ([0, 1], [2, 3], 4)
+    assert (topic["starting"], topic["standby"], topic["epoch"]) == ([0, 1], [2, 3], 5)
     assert parse_status(answer.content, "here").on("t").standby == {2, 3}
     assert agent.offer(token).topics["t"].partitions == {0, 1}
     agent.block("isolated")
     assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
     agent.unblock("isolated")
-    agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=4), zxid=3)
+    agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=5), zxid=3)
     assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
 
 

@@ -223,10 +223,58 @@ def test_an_older_assignment_is_ignored(consumer: Consumer) -> None:
     assert (consumer.lists(), consumer.epoch) == ((set(), {0}, set()), 7)
 
 
-def test_recreated_node_counts_though_its_epoch_is_lower(consumer: Consumer) -> None:
+def test_lower_epoch_is_refused_whatever_its_transaction(consumer: Consumer) -> None:
     consumer.assign({0}, epoch=7)
-    assert consumer.assign({1}, epoch=1)
-    assert (consumer.lists(), consumer.epoch) == ((set(), {1}, set()), 1)
+    for synced in (False, True):
+        assert not consumer.ownership.read("t", assignment({1}, epoch=6), 100, synced)
+    flow = replace(assignment({0}, epoch=6), paused=frozenset({0}))
+    assert not consumer.ownership.read("t", flow, 101, synced=True), "a pause that is built on a backup"
+    assert (consumer.lists(), consumer.epoch) == ((set(), {0}, set()), 7), "which the coordinator sees"
+    assert consumer.ownership.not_read(0.0) == {}
+
+
+def test_other_owners_of_the_same_epoch_are_refused(consumer: Consumer) -> None:
+    consumer.assign({0}, epoch=7, others={1})
+    for node in (assignment({1}, 7, {0}), assignment({0, 2}, 7, {1}), assignment({0}, 7)):
+        assert not consumer.ownership.read("t", node, 100)
+        assert consumer.epoch == 7, "it may be a server that lags behind"
+    assert not consumer.ownership.read("t", assignment({1}, 7, {0}), 100, synced=True)
+    assert consumer.epoch == 8, "the coordinator sees that it did not ask this consumer"
+    assert not consumer.ownership.read("t", assignment({1}, 8, {0}), 101), "nor does it know that yet"
+    assert consumer.lists() == (set(), {0}, set())
+    assert consumer.ownership.read("t", assignment({1}, 9, {0}), 102)
+    assert consumer.lists() == (set(), {1}, set())
+
+
+def test_request_about_the_flow_counts_beside_the_same_owners(consumer: Consumer) -> None:
+    consumer.assign({0}, epoch=7, others={1})
+    paused = replace(assignment({0}, 7, {1}), paused=frozenset({0}))
+    assert consumer.ownership.read("t", paused, 100)
+    assert consumer.ownership.not_read(0.0) == {("t", 0): PAUSED}
+    assert not consumer.ownership.read("t", assignment({0}, 7, {1}), 99), "from before the pause"
+    assert consumer.ownership.read("t", assignment({0}, 7, {1}), 99, synced=True), "that was restored"
+    assert consumer.ownership.not_read(0.0) == {}
+
+
+def test_noted_epoch_counts_where_a_lower_one_was_obeyed(consumer: Consumer) -> None:
+    consumer.assign({0}, epoch=5)
+    consumer.ownership.expect({"t": 7})
+    assert (consumer.lists(), consumer.epoch) == ((set(), set(), set()), 7)
+    assert not consumer.ownership.read("t", assignment({0}, 6), 100, synced=True)
+    assert consumer.epoch == 7
+    assert consumer.ownership.read("t", assignment({0, 1}, 7), 101), "what was noted has been written"
+    assert consumer.epoch == 7
+
+
+def test_assignment_that_could_not_be_read_counts_again(consumer: Consumer) -> None:
+    consumer.assign({0}, epoch=5)
+    consumer.ownership.block("isolated")
+    consumer.ownership.forget_assigned(["t"])
+    consumer.ownership.unblock("isolated")
+    assert (consumer.ownership.held, consumer.epoch) == ({}, 5), "its node could not be read"
+    assert not consumer.ownership.read("t", assignment({0}, 4), 100, synced=True)
+    assert consumer.ownership.read("t", assignment({0}, 5), 101), "a person has mended it"
+    assert consumer.lists() == (set(), {0}, set())
 
 
 def test_a_change_of_standbys_leaves_what_runs_alone(consumer: Consumer) -> None:
@@ -341,8 +389,12 @@ def test_a_topic_that_vanished_is_closed_in_order(consumer: Consumer) -> None:
     consumer.commit()
     consumer.batch({})
     assert consumer.ownership.status() == {}
-    assert not consumer.ownership.read("t", assignment({0}), zxid=8), "read from a server that lags behind"
-    assert consumer.ownership.read("t", assignment({0}), zxid=10)
+    for zxid, synced in ((8, False), (10, False), (10, True)):
+        assert not consumer.ownership.read("t", assignment({0}), zxid, synced), (
+            "of a server that lags, or a backup"
+        )
+    assert consumer.epoch == 2, "which the coordinator sees"
+    assert consumer.ownership.read("t", assignment({0}, epoch=2), zxid=11), "it was made again"
 
 
 def test_isolation_closes_and_restoring_takes_up_again(consumer: Consumer) -> None:
@@ -498,9 +550,9 @@ def test_a_node_that_comes_back_without_an_id_does_not_drop_what_is_to_be_commit
     consumer.process()
     consumer.zxid += 1
     consumer.ownership.keep_only([], consumer.zxid)
-    consumer.assign({0}, epoch=1)
+    consumer.assign({0}, epoch=2)
     assert consumer.due() == {HERE.place: {("t", 0): 5}}
-    consumer.assign({0}, epoch=2, source=B)
+    consumer.assign({0}, epoch=3, source=B)
     assert consumer.due() == {}
 
 
@@ -624,21 +676,13 @@ def test_a_claim_that_is_made_after_all_lets_a_closing_partition_go() -> None:
     assert consumer.ownership.closed
 
 
-def test_a_node_of_a_restored_zookeeper_counts_if_its_epoch_is_higher(consumer: Consumer) -> None:
+def test_higher_epoch_counts_whatever_its_transaction(consumer: Consumer) -> None:
     consumer.zxid = 500
     consumer.assign({0}, epoch=7, others={1})
-    assert not consumer.ownership.read_restored("t", assignment({1}, 5), 300)
-    assert consumer.ownership.read_restored("t", assignment({0}, 7, {1}), 300), "what is obeyed already"
-    assert (consumer.lists(), consumer.epoch) == ((set(), {0}, set()), 7)
-    for _ in range(2):
-        assert not consumer.ownership.read_restored("t", assignment({1}, 7), 299), (
-            "the same number, another plan"
-        )
-        assert (consumer.lists(), consumer.epoch) == ((set(), {0}, set()), 8), "the coordinator will notice"
-    assert not consumer.ownership.read("t", assignment({1}, 9), 299)
-    assert consumer.ownership.read_restored("t", assignment({1}, 9), 299)
+    assert not consumer.ownership.read("t", assignment({1}, 5), 300, synced=True)
+    assert consumer.ownership.read("t", assignment({0}, 7, {1}), 300, synced=True), "what is obeyed already"
+    assert consumer.ownership.read("t", assignment({1}, 9), 299)
     assert (consumer.lists(), consumer.epoch) == ((set(), {1}, set()), 9)
-    assert consumer.ownership.read("t", assignment({0}, 10), 301), "from here on as ever"
 
 
 def test_expected_epoch_closes_what_an_older_one_gave(consumer: Consumer) -> None:

@@ -38,6 +38,7 @@ from muster.core.ownership import (
     Place,
     PlanRefusedError,
     Source,
+    Topic,
     TopicOffer,
 )
 from muster.core.parking import Answer, OnPoison, Parked, Parking
@@ -199,11 +200,16 @@ class Agent:
         Returns whether it is obeyed; one that is older than what is known is not, as a rule.
         """
         with self.change() as own:
-            before = own.status(topic).get(topic)
-            if not own.read(topic, assignment, zxid) and not self._obey_restored(
-                topic, assignment, zxid, synced
-            ):
+            before, known = own.status(topic).get(topic), own.topics.get(topic, Topic()).zxid
+            if not own.read(topic, assignment, zxid, synced):
+                self._refuse_assignment(topic, zxid, assignment.epoch, synced)
                 return False
+            if zxid < known:
+                log.warning(
+                    "topic %r: its assignment went back to transaction %d in ZooKeeper, which was restored from a "
+                    "backup; epoch %d is obeyed",
+                    *(topic, zxid, assignment.epoch),
+                )
             self._went_back.pop(topic, None)
             self.problem(_restored(topic), None)
             after = own.status(topic)[topic]
@@ -228,32 +234,21 @@ class Agent:
                 )
             return True
 
-    def _obey_restored(self, topic: str, assignment: TopicAssignment, zxid: int, synced: bool) -> bool:
-        """Tell whether an assignment that is older than the one known is nevertheless obeyed.
-
-        Where a server that lags behind is the likely reason, everything is read again after a sync, once.
-        """
+    def _refuse_assignment(self, topic: str, zxid: int, epoch: int, synced: bool) -> None:
+        """Say that an assignment is not obeyed. Where a server that lags behind is the likely reason, everything is
+        read again after a sync, once."""
         if not synced:
-            self._look_into(topic, zxid, assignment.epoch)
-            return False
-        topics = self._ownership.topics
-        known = max(topics[topic].epoch or 0, topics[topic].least)
-        if self._ownership.read_restored(topic, assignment, zxid):
-            log.warning(
-                "topic %r: its assignment went back to transaction %d in ZooKeeper, which was restored from a "
-                "backup; epoch %d is obeyed",
-                *(topic, zxid, assignment.epoch),
-            )
-            return True
-        self._went_back[topic] = (zxid, assignment.epoch)
+            self._look_into(topic, zxid, epoch)
+            return
+        known = self._ownership.topics[topic].epoch
+        self._went_back[topic] = (zxid, epoch)
         self.problem(
             _restored(topic),
-            f"its assignment in ZooKeeper went back to epoch {assignment.epoch} (transaction {zxid}), from epoch "
-            f"{known}, also after a sync: ZooKeeper was restored from a backup. This consumer keeps what it has "
-            f"until the coordinator, which sees epoch {known} in its status, has planned again; if it does not, "
-            "look at the coordinator's last run",
+            f"its assignment in ZooKeeper went back to epoch {epoch} (transaction {zxid}), from epoch {known}, also "
+            "after a sync: ZooKeeper was restored from a backup. This consumer keeps what it has until the "
+            f"coordinator, which sees epoch {known} in its status, has planned again; if it does not, look at the "
+            "coordinator's last run",
         )
-        return False
 
     def _look_into(self, topic: str, zxid: int, epoch: int | None) -> None:
         if self._to_check is None and self._went_back.get(topic) != (zxid, epoch):

@@ -64,10 +64,12 @@ Invariants
    be older than the refusal. Without `fencing`, that is with no broker to refuse, nothing is committed for a
    partition that the newest assignment gives to another consumer; with it the commit is tried, because it is
    accepted only if the other one has not begun.
-7. Assignments are taken in the order of ZooKeeper's `mzxid`; an older one, from a server that lags behind, is
-   ignored. A node that was deleted and made again has a higher `mzxid`, so it is taken though its epoch is lower.
-   An older one that was read *after a sync* is no lagging server's: ZooKeeper was restored from a backup. It is taken
-   if its epoch is higher than the known one, which only a coordinator that knows of this consumer has written.
+7. The epoch decides which assignment is newer, whatever its `mzxid`, its time, or the server that it was read from.
+   A lower epoch than the obeyed one is never obeyed. Of the obeyed epoch only the same owners are, with a newer
+   request about the flow beside them: other owners were written over a backup by a coordinator that did not ask this
+   consumer. A refused assignment that was read after a sync is no lagging server's: ZooKeeper was restored. This
+   consumer keeps what it has, and reports an epoch above the node's, by which the coordinator notices. A topic whose
+   node was deleted has to come back with a higher epoch.
 8. A topic is its id, not its name. When the assignment names another id, the partitions of the old topic are closed
    without committing, and nothing that is known of them counts for the new ones. While Kafka has the topic under
    another id than the assignment, it is neither offered nor committed. A topic whose id is not known is whatever has
@@ -230,7 +232,7 @@ class Topic:
     """The partitions whose consumption is paused, those of other consumers among them."""
     seeks: Mapping[int, Seek] = field(default_factory=dict)
     least: int = 0
-    """Lower epochs than this are of a ZooKeeper that was restored from a backup, whatever else is known."""
+    """The lowest epoch of another assignment that may be obeyed; a lower one is of a backup."""
     kafka_id: str = ""
     """The id under which Kafka has the topic, as last seen; '' if that is not known."""
     gone: bool = False
@@ -245,6 +247,15 @@ class Topic:
     def is_at(self, place: Place) -> bool:
         """Tell whether the assignment names `place`."""
         return self.source is not None and self.source.place == place
+
+    def obeys(self, assignment: TopicAssignment, owner: str) -> bool:
+        """Tell whether `assignment` is the one that the consumer `owner` obeys, whatever is asked of the flow."""
+        if self.source is None or assignment.epoch != self.epoch:
+            return False
+        mine = {p for p, consumer in assignment.owners.items() if consumer == owner}
+        same = mine == self.assigned and assignment.owners.keys() - mine == self.elsewhere
+        source = self.source_of(assignment)
+        return same and self.is_at(source.place) and self.source.topic_id in {"", source.topic_id}
 
     def source_of(self, assignment: TopicAssignment) -> Source:
         """Return the source that an assignment names; the known id stands if a coordinator without ids wrote it."""
@@ -427,34 +438,29 @@ class Ownership:
 
     # -- from ZooKeeper -----------------------------------------------------------------------------------
 
-    def read(self, name: str, assignment: TopicAssignment, zxid: int) -> bool:
-        """Take the assignment of a topic that stands in ZooKeeper since transaction `zxid`; False if it is older
-        than what was taken before."""
+    def read(self, name: str, assignment: TopicAssignment, zxid: int, synced: bool = False) -> bool:
+        """Take the assignment of a topic that stands in ZooKeeper since transaction `zxid`, and was read after a sync
+        if `synced`; False if it is not obeyed."""
         topic = self.topics.setdefault(name, Topic(least=self._least.get(name, 0)))
-        if zxid < topic.zxid or assignment.epoch < topic.least:
-            return False
-        self._take(name, assignment, zxid)
-        return True
-
-    def read_restored(self, name: str, assignment: TopicAssignment, zxid: int) -> bool:
-        """Take an assignment that is older than the one known though it was read after a sync, of a ZooKeeper that
-        was restored from a backup; False if it is not to be obeyed: the status quo stays.
-
-        Another assignment of the known epoch was written over the restored state by a coordinator that had not asked
-        this consumer. The epoch that this consumer reports is above it from then on, so the coordinator notices.
-        """
-        topic = self.topics[name]
-        if assignment.epoch < topic.least:
-            self.topics[name] = replace(topic, epoch=max(topic.epoch or 0, topic.least))
-            return False
-        if topic.epoch is not None and assignment.epoch <= topic.epoch:
-            owners = {p for p, consumer in assignment.owners.items() if consumer == self.owner}
-            same = owners == topic.assigned and frozenset(assignment.owners) - owners == topic.elsewhere
-            if assignment.epoch < topic.epoch or not same or topic.source_of(assignment) != topic.source:
-                self.topics[name] = replace(topic, epoch=max(topic.epoch, assignment.epoch + 1))
+        if topic.obeys(assignment, self.owner):
+            if zxid < topic.zxid and not synced:
                 return False
+        elif assignment.epoch < topic.least:
+            if synced:
+                self._report_above(name, assignment.epoch)
+            return False
         self._take(name, assignment, zxid)
         return True
+
+    def _report_above(self, name: str, epoch: int) -> None:
+        """Report a higher epoch of a topic than `epoch`, which is in ZooKeeper and not obeyed. What is planned in
+        knowledge of the report is obeyed."""
+        topic = self.topics[name]
+        if topic.source is None:
+            self.topics[name] = replace(topic, epoch=topic.least)
+        else:
+            above = max(topic.epoch or 0, epoch + 1)
+            self.topics[name] = replace(topic, epoch=above, least=above + 1)
 
     def _take(self, name: str, assignment: TopicAssignment, zxid: int) -> None:
         topic, source = self.topics[name], self.topics[name].source_of(assignment)
@@ -463,6 +469,7 @@ class Ownership:
             topic,
             source=source,
             epoch=assignment.epoch,
+            least=assignment.epoch + 1,
             zxid=zxid,
             assigned=assigned,
             elsewhere=frozenset(assignment.owners) - assigned,
@@ -479,9 +486,10 @@ class Ownership:
         self._least = dict(epochs)
         for name in self.topics.keys() & epochs.keys():
             topic = self.topics[name]
-            self.topics[name] = topic = replace(topic, least=max(topic.least, epochs[name]))
-            if topic.epoch is not None and topic.epoch < topic.least:
-                self.topics[name] = replace(topic, epoch=topic.least)
+            if topic.epoch is None:
+                self.topics[name] = replace(topic, least=max(topic.least, epochs[name]))
+            elif topic.epoch < epochs[name]:
+                self.topics[name] = replace(topic, epoch=epochs[name])
                 self.forget_assigned([name])
 
     def missing(self, names: Iterable[str], zxid: int) -> list[str]:
@@ -494,11 +502,9 @@ class Ownership:
 
         A topic whose node was read later than the list stays.
         """
-        vanished = [
-            name
-            for name in sorted(self.topics.keys() - set(names))
-            if zxid >= self.topics[name].zxid and self.topics[name].source is not None
-        ]
+        absent = sorted(self.topics.keys() - set(names))
+        known = [n for n in absent if self.topics[n].source is not None or self.topics[n].epoch is not None]
+        vanished = [name for name in known if zxid >= self.topics[name].zxid]
         for name in vanished:
             topic = self.topics[name]
             self.topics[name] = Topic(zxid=zxid, least=topic.least, kafka_id=topic.kafka_id)
@@ -506,9 +512,14 @@ class Ownership:
         return vanished
 
     def forget_assigned(self, names: Collection[str]) -> None:
-        """Close what is held of these topics: nothing of them is assigned until they are read again."""
+        """Close what is held of these topics: nothing of them is assigned until an assignment is read again that has
+        at least the reported epoch."""
         for name in self.topics.keys() & set(names):
-            self.topics[name] = replace(self.topics[name], assigned=frozenset())
+            topic = self.topics[name]
+            least = topic.least if topic.epoch is None else topic.epoch
+            self.topics[name] = Topic(
+                epoch=topic.epoch, zxid=topic.zxid, least=least, kafka_id=topic.kafka_id
+            )
         self._settle(names)
 
     # -- from discovery and the process's own end ---------------------------------------------------------
