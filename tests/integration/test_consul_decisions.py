@@ -14,8 +14,10 @@ import httpx
 import pytest
 
 from muster.core.deployment import Deployment
+from muster.core.epochs import Noted
 from muster.core.overrides import AssignorChoice, Exclusion, Overrides, Pause, Pin, RebalanceRequest
 from muster.core.subscription import TopicOverride
+from muster.edges import consul_overrides
 from muster.edges.consul import ConsulCluster, ConsulError, ConsulTooLargeError, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.support.http_pages import Page, Pages
@@ -154,23 +156,38 @@ def test_epochs_that_are_noted_never_fall(
     discovery: ConsulCluster, consul: ConsulSettings, name: str
 ) -> None:
     assert discovery.overrides.epochs() == {}
+    noted = [{"t": Noted(epoch), f"u-{epoch}": Noted(1)} for epoch in range(40, 0, -5)]
     with ThreadPoolExecutor(4) as pool:
-        list(
-            pool.map(
-                discovery.overrides.note_epochs, [{"t": epoch, f"u-{epoch}": 1} for epoch in range(40, 0, -5)]
-            )
-        )
+        list(pool.map(discovery.overrides.note_epochs, noted))
     wanted = {"t": 40} | {f"u-{epoch}": 1 for epoch in range(40, 0, -5)}
     assert discovery.overrides.epochs() == wanted
-    assert discovery.overrides.read().epochs == wanted
+    assert discovery.overrides.read().epochs == {topic: Noted(epoch) for topic, epoch in wanted.items()}
     put(consul, f"muster/{name}/coordination/epochs", '{"t": "rubbish"}')
     [error] = discovery.overrides.read().errors
     assert "coordination/epochs: holds" in error and "topics to whole numbers" in error
     assert discovery.overrides.epochs() == {}, (
         "then only what consumers report shows that ZooKeeper went back"
     )
-    discovery.overrides.note_epochs({"t": 41})
-    assert discovery.overrides.read() == Overrides(epochs={"t": 41})
+    discovery.overrides.note_epochs({"t": Noted(41)})
+    assert discovery.overrides.read() == Overrides(epochs={"t": Noted(41)})
+
+
+def test_pending_write_is_noted_with_those_that_gain(
+    discovery: ConsulCluster, consul: ConsulSettings, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for gains in ("a", "b"):
+        discovery.overrides.note_epochs({"t": Noted(8, 7, frozenset(gains)), "u": Noted(3)})
+    assert discovery.overrides.read().epochs == {"t": Noted(8, 7, frozenset("ab")), "u": Noted(3)}
+    assert discovery.overrides.epochs() == {"t": 8, "u": 3}
+    discovery.overrides.note_epochs({"t": Noted(8)})
+    assert discovery.overrides.read().epochs["t"] == Noted(8), "it was written"
+    key = f"muster/{name}/coordination/epochs"
+    for pending in ('{"t": 9}', '{"t": {"over": "7", "gaining": []}}', '{"t": {"over": 7, "gaining": "a"}}'):
+        put(consul, key, f'{{"t": 8, "/pending": {pending}}}')
+        assert discovery.overrides.read().epochs == {"t": Noted(8)}, "then all have to answer"
+    monkeypatch.setattr(consul_overrides, "PENDING_BYTES", 40)
+    discovery.overrides.note_epochs({"t": Noted(9, 8, frozenset({"a-long-name-of-a-consumer"}))})
+    assert discovery.overrides.read().epochs == {"t": Noted(9)}, "so the key stays within Consul's limit"
 
 
 def test_deployment_is_noted_against_what_was_read(
@@ -304,16 +321,16 @@ def test_a_silent_consul_is_given_up_on(name: str) -> None:
         silent.set()
 
 
-def many(count: int) -> dict[str, int]:
-    return {f"tenant-{n:06d}.orders.created.v1.xxxxxxxxxxxx": 1_764_000_000 for n in range(count)}
+def many(count: int) -> dict[str, Noted]:
+    return {f"tenant-{n:06d}.orders.created.v1.xxxxxxxxxxxx": Noted(1_764_000_000) for n in range(count)}
 
 
 def test_epochs_are_forgotten_unless_a_higher_one_came(discovery: ConsulCluster) -> None:
     overrides = discovery.overrides
     overrides.forget_epochs({"t": 1})
-    overrides.note_epochs({"t": 5, "u": 7, "v": 9})
+    overrides.note_epochs({"t": Noted(5, 4), "u": Noted(7, 6), "v": Noted(9)})
     overrides.forget_epochs({"t": 5, "u": 6, "gone": 1})
-    assert overrides.epochs() == {"u": 7, "v": 9}
+    assert overrides.read().epochs == {"u": Noted(7, 6), "v": Noted(9)}
 
 
 def test_key_over_half_the_limit_is_named(discovery: ConsulCluster) -> None:
@@ -329,17 +346,17 @@ def test_key_over_half_the_limit_is_named(discovery: ConsulCluster) -> None:
         "kv_max_value_size",
     ):
         assert part in said
-    overrides.forget_epochs(many(5_000))
+    overrides.forget_epochs({topic: note.epoch for topic, note in many(5_000).items()})
     assert overrides.read().large == ()
 
 
 def test_refused_value_says_size_key_and_step(discovery: ConsulCluster) -> None:
     overrides = discovery.overrides
-    overrides.note_epochs({"t": 5})
+    overrides.note_epochs({"t": Noted(5)})
     with pytest.raises(ConsulTooLargeError) as refusal:
         overrides.note_epochs(many(12_000))
     for part in ("answered 413", "coordination/epochs was to hold 6", "kv_max_value_size", "is as it was"):
         assert part in str(refusal.value)
     assert "check that a Consul agent listens" not in str(refusal.value)
     assert overrides.epochs() == {"t": 5}
-    overrides.note_epochs({"t": 6})
+    overrides.note_epochs({"t": Noted(6)})

@@ -9,6 +9,7 @@ from typing import Any
 
 from muster.core import wire
 from muster.core.deployment import Deployment
+from muster.core.epochs import Noted
 from muster.core.history import Record, Unreadable
 from muster.core.model import (
     Consumer,
@@ -363,14 +364,13 @@ class SimulatedCluster:
         return True
 
     def forget_epochs(self, epochs: Mapping[str, int]) -> None:
-        left = {t: e for t, e in self.decided.epochs.items() if epochs.get(t, -1) < e}
+        left = {t: e for t, e in self.decided.epochs.items() if epochs.get(t, -1) < e.epoch}
         self.decided = replace(self.decided, epochs=left)
 
-    def note_epochs(self, epochs: Mapping[str, int]) -> None:
+    def note_epochs(self, epochs: Mapping[str, Noted]) -> None:
         known = self.decided.epochs
-        self.decided = replace(
-            self.decided, epochs={**known, **{t: max(e, known.get(t, e)) for t, e in epochs.items()}}
-        )
+        noted = {t: known[t].merged(note) if t in known else note for t, note in epochs.items()}
+        self.decided = replace(self.decided, epochs={**known, **noted})
 
     def note_deployment(self, deployment: Deployment, before: Deployment | None) -> bool:
         if self.decided.deployment != before:

@@ -19,6 +19,7 @@ from muster.core.model import (
     TopicAssignment,
     TopicSnapshot,
     TopicState,
+    TopicStatus,
     Transition,
 )
 from muster.core.patience import Patience, Policy, Replies
@@ -504,8 +505,35 @@ class TestStable:
         assert done.assignment == topic(HALVES).assignment
         assert "consumer a does not run" in done.state.reason
 
-    def test_owner_that_has_not_seen_the_epoch_says_nothing(self) -> None:
-        assert step(topic(HALVES), members("a", "b"), HALVES, status("a", epoch=2)) is None
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            pytest.param(status("b", epoch=2), id="it has read an older epoch"),
+            pytest.param({"b": ConsumerStatus("b", "i", {}, epochs=True)}, id="it lists no topic"),
+        ],
+    )
+    def test_owner_that_runs_nothing_starts_again(self, answer: Mapping[str, ConsumerStatus]) -> None:
+        done = expect(step(topic(HALVES), members("a", "b"), HALVES, answer))
+        assert (done.state.state, done.state.to_start) == (State.STARTING, {"b": {2, 3}})
+        assert done.assignment == topic(HALVES).assignment
+        assert done.reason == "consumer b does not run what it owns"
+
+    def test_owner_that_was_not_asked_about_it_stays(self) -> None:
+        about_another = {"b": ConsumerStatus("b", "i", {"u": TopicStatus(epoch=3)}, epochs=True)}
+        asked = Replies(asked={"b": {"u"}})
+        assert step(topic(HALVES), members("a", "b"), HALVES, about_another, heard=asked) is None
+
+    def test_owner_starts_again_while_its_older_process_hangs(self) -> None:
+        hangs = Replies(older={"b": tuple(status("b", {2, 3}).values())})
+        waits = {"b": ConsumerStatus("b", "new", {}, epochs=True)}
+        done = expect(step(topic(HALVES), members("a", "b"), HALVES, waits, heard=hangs))
+        assert done.state.to_start == {"b": {2, 3}}
+        assert step(topic(HALVES), members("a", "b"), HALVES, {}, heard=hangs) is None, (
+            "the newer one is silent"
+        )
+        closed = Replies(older={"b": tuple(status("b", {2}).values())})
+        done = expect(step(topic(HALVES), members("a", "b"), HALVES, {}, heard=closed))
+        assert done.state.to_start == {"b": {3}}
 
     def test_balance_waits_for_what_does_not_run(self) -> None:
         done = expect(step(topic(HALVES), members("a", "b"), dict.fromkeys(range(4), "a"), status("b", {2})))

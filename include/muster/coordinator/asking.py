@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from muster.core.epochs import Noted
 from muster.core.model import Consumer, ConsumerStatus, Membership, TopicSnapshot, TopicStatus
 from muster.core.patience import Replies
 from muster.core.state_machine import consumers_to_ask, topics_ahead
@@ -57,10 +58,10 @@ def ask(
     kept: Answers,
     also: Questions,
     silence: float,
-    noted: Mapping[str, int],
+    noted: Mapping[str, Noted],
 ) -> Replies:
     """Ask all consumers that the next step depends on, and those in `also`. What is `kept` is not asked again.
-    Those that are not live have `silence` seconds. `noted` are the epochs that Consul has, by topic.
+    Those that are not live have `silence` seconds. `noted` is what Consul has of epochs, by topic.
 
     Where these or an answer show that ZooKeeper went back (`topics_ahead`), all consumers are asked about that topic.
     """
@@ -76,12 +77,14 @@ def ask(
     lost = owners - membership.live.keys() - membership.isolated
     without_sign = lost - statuses.keys() - round_.gone
     doubted = len(without_sign) > 1 and 2 * len(without_sign) > len(owners | membership.live.keys())
+    first_of_older = {consumer: found[0] for consumer, found in round_.older.items()}
     return Replies(
         statuses,
         round_.failures,
         {consumer: tuple(found) for consumer, found in round_.older.items()},
         frozenset(without_sign if doubted else ()),
         noted,
+        {consumer: answer.topics.keys() for consumer, answer in (first_of_older | statuses).items()},
     )
 
 
@@ -173,7 +176,7 @@ class _Round:
             once = {c: found[place] for c, found in older.items() if place < len(found)}
             for consumer, answer in self._ask_away(once, questions).items():
                 if isinstance(answer, ConsumerStatus) and answer.incarnation == once[consumer].incarnation:
-                    self.older.setdefault(consumer, []).append(answer)
+                    self.older.setdefault(consumer, []).append(_complete(answer, questions[consumer]))
         self._take(members.live, self._ask(members.live, questions, self.timeout), questions)
 
     def live_answers(self) -> list[ConsumerStatus]:
@@ -222,9 +225,8 @@ def _process(consumer: Consumer) -> Process:
 
 
 def _complete(answer: ConsumerStatus, topics: Iterable[str]) -> ConsumerStatus:
-    """Complete an answer with every topic that was asked about: without epochs, what is not mentioned is not held."""
-    if answer.epochs:
-        return answer
+    """Complete an answer with every topic that was asked about. One that is not mentioned is not held, and of a
+    consumer that reports epochs none is known."""
     return replace(answer, topics={topic: TopicStatus() for topic in topics} | dict(answer.topics))
 
 

@@ -30,6 +30,7 @@ from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
 from muster.core.deployment import Deployment
 from muster.core.diagnosis import Situation, Waiting, blind, held_up, named, stuck
+from muster.core.epochs import Noted, to_note
 from muster.core.history import CommandEntry, Step, removal_of, step_of
 from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicSnapshot, Transition
 from muster.core.offsets import TopicOffsets
@@ -125,7 +126,12 @@ class Coordinator:
         if overrides.paused is not None:
             return PartitionsReport(held=f"{overrides.paused}; resume the cluster to go on")
         fetch = TopicFetch(
-            self.cluster, self.kafka_settings, self.store, self.lister, self.overrides.note_epochs
+            self.cluster,
+            self.kafka_settings,
+            self.store,
+            self.lister,
+            overrides.epochs,
+            self.overrides.note_epochs,
         )
         return fetch.run(self.subscription(overrides))
 
@@ -623,15 +629,21 @@ class Coordinator:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
         is of a backup. Raises `ConsulError`; then nothing may be written. Where Consul does not take so many topics,
         those go on that it has noted before; return the steps that may be written."""
-        new = {t.topic: t.assignment.epoch for t in transitions}
         noted = view.overrides.epochs
-        if any(epoch > noted.get(topic, 0) for topic, epoch in new.items()):
-            known = {t: s.assignment.epoch for t, s in view.snapshots.items() if s.assignment is not None}
+        new = {
+            t.topic: to_note(t)
+            for t in transitions
+            if t.topic not in noted or t.assignment.epoch > noted[t.topic].epoch
+        }
+        if new:
+            written = {
+                t: Noted(s.assignment.epoch) for t, s in view.snapshots.items() if s.assignment is not None
+            }
             try:
-                self.overrides.note_epochs(known | new)
+                self.overrides.note_epochs(written | new)
             except consul.ConsulTooLargeError as error:
                 self._too_large |= {topic: f"topic {topic}: {error}" for topic in new.keys() - noted.keys()}
-                self.overrides.note_epochs({t: epoch for t, epoch in new.items() if t in noted})
+                self.overrides.note_epochs({t: note for t, note in new.items() if t in noted})
                 return [t for t in transitions if t.topic in noted]
         return transitions
 
@@ -641,8 +653,8 @@ class Coordinator:
         reads = self.subscription(view.overrides)
         there = view.snapshots.keys() | view.unreadable_topics.keys()
         gone = {
-            topic: epoch
-            for topic, epoch in view.overrides.epochs.items()
+            topic: note.epoch
+            for topic, note in view.overrides.epochs.items()
             if topic in removed or (topic not in there and reads.lets_go(topic))
         }
         if gone:

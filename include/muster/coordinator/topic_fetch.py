@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from muster.coordinator.reports import PartitionsReport
+from muster.core.epochs import Noted, epoch_ahead, highest_epochs, to_note
 from muster.core.model import TopicSnapshot
 from muster.core.positions import format_stamp, of_another_topic
 from muster.core.seeking import SeekError, To, offset_for
@@ -28,13 +29,15 @@ IDS_AT_ONCE = 5_000
 
 @dataclass(frozen=True)
 class TopicFetch:
-    """One look at the topics of a cluster. `note_epochs` notes in Consul what is about to be written."""
+    """One look at the topics of a cluster. `noted` is what Consul has of their epochs; `note_epochs` notes there what
+    is about to be written."""
 
     cluster: ClusterSettings
     kafka_settings: KafkaSettings
     store: zookeeper.TopicStore
     lister: kafka.TopicLister
-    note_epochs: Callable[[Mapping[str, int]], None]
+    noted: Mapping[str, Noted]
+    note_epochs: Callable[[Mapping[str, Noted]], None]
 
     def run(self, reads: Subscription) -> PartitionsReport:
         """Bring the topics that are subscribed (`reads`) up to what Kafka says.
@@ -102,19 +105,22 @@ class TopicFetch:
                 )
                 return
             servers, group = self.kafka_settings.bootstrap_servers, self.cluster.group_id
-            # The seconds of ZooKeeper's clock as the first epoch say when a topic became known.
-            self.store.create_topic(topic, servers, group, int(self.store.now()), topic_id)
+            # The seconds of ZooKeeper's clock as the first epoch say when a topic became known. One that was there
+            # before has to come back with a higher epoch than its consumers have obeyed.
+            last = self.noted[topic].epoch if topic in self.noted else -1
+            self.store.create_topic(topic, servers, group, max(int(self.store.now()), last + 1), topic_id)
             report.new_topics.append(topic)
         elif (
             topic_id
             and known.assignment.topic_id != topic_id
+            and epoch_ahead(known, highest_epochs((), self.noted)) is None  # else it is planned first
             and (step := recreated(known, topic_id, self.store.now())) is not None
         ):
             if too_large := self.store.too_large([step]).get(topic):
                 report.errors[topic] = too_large
                 return
             try:
-                self.note_epochs({topic: step.assignment.epoch})
+                self.note_epochs({topic: to_note(step)})
             except ConsulTooLargeError as error:
                 report.errors[topic] = f"topic {topic}: {error}"
                 return

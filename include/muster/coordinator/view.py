@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 
 from muster.core.assignors.pins import impossible_pins
@@ -71,6 +72,12 @@ class CoordinatorView:
         """How long consumers that are away are waited for."""
         return Patience(self.policy, self.membership, self.replies)
 
+    @cached_property
+    def ahead(self) -> set[str]:
+        """The topics whose nodes may not be the newest, as far as is known: nothing is built on them unasked."""
+        answers = chain(self.replies.statuses.values(), *self.replies.older.values())
+        return topics_ahead(self.snapshots, answers, self.overrides.epochs)
+
     @property
     def absences(self) -> bool:
         """Whether a state node keeps since when a consumer is away."""
@@ -90,7 +97,7 @@ class CoordinatorView:
     @property
     def all_stable(self) -> bool:
         """Whether no topic is in mid-rebalance, or still to be begun with."""
-        return not any(map(_under_way, self.snapshots.values()))
+        return not any(map(self._under_way, self.snapshots.values()))
 
     @property
     def asked(self) -> str:
@@ -170,6 +177,7 @@ class CoordinatorView:
                 ),
                 self.overrides.not_consumed(topic, snapshot.partitions),
                 self.seeks(topic),
+                ahead=topic in self.ahead,
             )
             for topic, snapshot in sorted(self.snapshots.items())
         )
@@ -192,7 +200,8 @@ class CoordinatorView:
     @property
     def seeks_without_owner(self) -> dict[TopicPartition, Seek]:
         """The seeks that stand in the assignment node, if there was a plan, and that no consumer can carry out:
-        neither the partition's owner nor the consumer that is to close it is registered."""
+        neither the partition's owner nor the consumer that is to close it is registered. Where the nodes may not be
+        the newest, no consumer is registered at all."""
         if not self.trusted:
             return {}
         there = registered(self.membership)
@@ -203,7 +212,8 @@ class CoordinatorView:
                 continue
             closing = by_partition(state.to_close) if state is not None else {}
             for partition, seek in self.seeks(topic).items():
-                holders = {assignment.owners.get(partition), closing.get(partition)}
+                unknown = state is None or topic in self.ahead
+                holders = there if unknown else {assignment.owners.get(partition), closing.get(partition)}
                 written = state is None or assignment.seeks.get(partition) == seek
                 if written and holders.isdisjoint(there):
                     found[topic, partition] = seek
@@ -227,7 +237,7 @@ class CoordinatorView:
         return {
             topic: self.snapshots[topic]
             for topic in sorted(self.leaving)
-            if may_be_removed(self.snapshots[topic])
+            if topic not in self.ahead and may_be_removed(self.snapshots[topic])
         }
 
     def states(self) -> dict[str, int]:
@@ -239,7 +249,7 @@ class CoordinatorView:
         found = {
             topic: f"{snapshot.name} -> ..."
             for topic, snapshot in self.snapshots.items()
-            if _under_way(snapshot)
+            if self._under_way(snapshot)
         }
         leaving = {
             topic: f"{self.snapshots[topic].name} -> closed and removed: {reason}"
@@ -248,6 +258,11 @@ class CoordinatorView:
         }
         return found | leaving
 
+    def _under_way(self, snapshot: TopicSnapshot) -> bool:
+        if snapshot.state is None:
+            return snapshot.assignment is not None and bool(snapshot.partitions)
+        return snapshot.state.state is not State.STABLE or snapshot.topic in self.ahead
+
     def _overridden(self) -> list[tuple[str, TopicSnapshot]]:
         """Return the topics that are planned with a pin, an exclusion or a drain."""
         if self.planning_error:
@@ -255,9 +270,3 @@ class CoordinatorView:
         staying = self.snapshots.keys() - self.leaving.keys()
         overridden = staying if self.overrides.drained else self.overrides.topics() & staying
         return [(topic, self.snapshots[topic]) for topic in sorted(overridden)]
-
-
-def _under_way(snapshot: TopicSnapshot) -> bool:
-    if snapshot.state is None:
-        return snapshot.assignment is not None and bool(snapshot.partitions)
-    return snapshot.state.state is not State.STABLE

@@ -18,15 +18,17 @@ def with_flow(
     step: Transition | None,
     paused: frozenset[int],
     seeks: Mapping[int, Seek],
+    *,
+    ahead: bool = False,
 ) -> Transition | None:
     """Return the next write of a topic: `step` with what people ask of the flow, or a step for that alone; None if
     there is no step and the node says so already.
 
-    A topic without a state has no owners, so there it waits for the first plan.
+    Where the nodes may not be the newest (no state, or an epoch `ahead` of them) it waits for the next plan.
     """
     before = snapshot.assignment
     assignment = before if step is None else step.assignment
-    if assignment is None or (step is None and snapshot.state is None):
+    if assignment is None or (step is None and (ahead or snapshot.state is None)):
         return step
     wanted = replace(assignment, paused=paused, seeks=dict(seeks))
     if step is not None:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from muster.core.deployment import Deployment
+from muster.core.epochs import Noted
 from muster.core.model import Owners, TopicPartition
 
 LONGEST_WHY = 200
@@ -170,8 +171,8 @@ class Overrides:
     `pins` is by topic and partition, `exclusions` by consumer and topic. `errors` says what could not be read and
     what to do about it; what it names is nowhere else. `paused`, `rebalance` and `assignor` are None unless a person
     set them. With `assignor_error` a person did, and it cannot be read which one: then nothing may be planned.
-    `topics_in_doubt`: an override of topics cannot be read. `epochs` is no override, but read with them: by topic the
-    highest epoch that was ever about to be written to ZooKeeper. So is `deployment`, which coordinates the cluster.
+    `topics_in_doubt`: an override of topics cannot be read. `epochs` is no override, but read with them: what is
+    noted of each topic before it is written to ZooKeeper. So is `deployment`, which coordinates the cluster.
     `large` names the keys that Consul will soon not take any more.
     """
 
@@ -184,7 +185,7 @@ class Overrides:
     assignor_error: str = ""
     subscriptions: tuple[TopicOverride, ...] = ()
     topics_in_doubt: bool = False
-    epochs: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, Noted] = field(default_factory=dict)
     deployment: Deployment | None = None
     large: tuple[str, ...] = ()
     isolated: Mapping[str, IsolationEntry] = field(default_factory=dict)

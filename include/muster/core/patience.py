@@ -6,12 +6,13 @@ a while (`hold`); what is taken from it then counts as closed after a while (`re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
-from muster.core.model import ConsumerStatus, Membership, Return, TopicSnapshot
+from muster.core.epochs import Noted, epoch_ahead, highest_epochs
+from muster.core.model import ConsumerStatus, Membership, Return, TopicSnapshot, by_partition
 
 CHECK_GRACE = 5.0
 """Seconds for which an owner that is away and still answers keeps its partitions at least: an agent that restarts
@@ -38,15 +39,24 @@ class Replies:
 
     `statuses` are the answers of registered incarnations, live or not; `failures` says why others are unavailable.
     `older` are the answers of older incarnations, by the id of the consumer. `doubted` are the consumers whose
-    absence is doubted, because more than half of all consumers are away without a sign. `epochs` are those that were
-    noted before they were written, by topic.
+    absence is doubted, because more than half of all consumers are away without a sign. `epochs` are those that
+    Consul has noted, by topic. `asked` are the topics that a consumer was asked about: an answer says nothing of
+    others. One that is not in it was asked about all.
     """
 
     statuses: Mapping[str, ConsumerStatus] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     older: Mapping[str, tuple[ConsumerStatus, ...]] = field(default_factory=dict)
     doubted: frozenset[str] = frozenset()
-    epochs: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, Noted] = field(default_factory=dict)
+    asked: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def answers(self, consumer: str, topic: str) -> tuple[ConsumerStatus, ...]:
+        """Return what all processes of a consumer answered about a topic, the registered one first."""
+        if topic not in self.asked.get(consumer, (topic,)):
+            return ()
+        newest, older = self.statuses.get(consumer), self.older.get(consumer, ())
+        return older if newest is None else (newest, *older)
 
 
 @dataclass(frozen=True)
@@ -63,10 +73,44 @@ class Patience:
         answers = chain(self.replies.statuses.values(), *self.replies.older.values())
         return highest_epochs(answers, self.replies.epochs)
 
-    @cached_property
-    def reported(self) -> frozenset[str]:
-        """The topics that an answer of a registered incarnation is about."""
-        return frozenset[str]().union(*(status.topics for status in self.replies.statuses.values()))
+    def ahead(self, snapshot: TopicSnapshot) -> int | None:
+        """Return the highest epoch that is known of a topic, if its nodes may not be the newest; else None."""
+        return epoch_ahead(snapshot, self.highest_epochs)
+
+    def holders(self, topic: str) -> dict[int, list[str]]:
+        """Return the consumers that report a partition as held, by partition."""
+        found: dict[int, list[str]] = {}
+        for consumer in sorted({*self.replies.statuses, *self.replies.older}):
+            answers = self.replies.answers(consumer, topic)
+            for partition in frozenset[int]().union(*(answer.on(topic).held for answer in answers)):
+                found.setdefault(partition, []).append(consumer)
+        return found
+
+    def as_named(self, snapshot: TopicSnapshot) -> bool:
+        """Tell whether each partition that is reported as held is so by its owner, or by the consumer that has to
+        close it."""
+        assignment, state = snapshot.assignment, snapshot.state
+        named = {} if state is None else by_partition(state.to_close)
+        named |= {} if assignment is None else assignment.owners
+        return all(found == [named.get(p)] for p, found in self.holders(snapshot.topic).items())
+
+    def unanswered(self, snapshot: TopicSnapshot) -> frozenset[str]:
+        """Return the live consumers that have to say what they hold of a topic before it is written again, and have
+        not yet; none if its nodes count. See `muster.core.epochs`."""
+        assignment, state = snapshot.assignment, snapshot.state
+        ahead, note = self.ahead(snapshot), self.replies.epochs.get(snapshot.topic)
+        if assignment is None or (state is not None and ahead is None):
+            return frozenset()
+        asked = frozenset(self.membership.live)
+        pending = note is not None and (note.epoch, note.over) == (ahead, assignment.epoch)
+        if note is not None and pending and state is not None and state.epoch == assignment.epoch:
+            asked = asked & note.gaining if self.as_named(snapshot) else asked
+        statuses = self.replies.statuses
+        return frozenset(
+            consumer
+            for consumer in asked
+            if consumer not in statuses or not statuses[consumer].has_seen(snapshot.topic, assignment.epoch)
+        )
 
     def hold(self, consumer: str) -> float:
         """Return for how many seconds it keeps what it owns."""
@@ -108,13 +152,3 @@ class Patience:
             for limit in (self.hold, self.release)
         ]
         return min((moment for moment in moments if moment > now), default=None)
-
-
-def highest_epochs(answers: Iterable[ConsumerStatus], noted: Mapping[str, int]) -> dict[str, int]:
-    """Return the highest epoch of each topic, of those `noted` and those that `answers` report."""
-    found = dict(noted)
-    for answer in answers:
-        for topic, status in answer.topics.items() if answer.epochs else ():
-            if status.epoch is not None and status.epoch > found.get(topic, 0):
-                found[topic] = status.epoch
-    return found

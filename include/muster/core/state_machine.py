@@ -8,8 +8,8 @@ State Transitions
 
 - *Initial* (no state node) -> *Starting*, or *Closing* if a consumer must close something first; only after every
   live consumer has reported what it holds.
-- *Stable* -> *Closing* if a partition must leave a consumer, -> *Starting* if there are only starts, or if an owner
-  reports that it does not run what it owns.
+- *Stable* -> *Closing* if a partition must leave a consumer, -> *Starting* if there are only starts, or if a live
+  owner that answers does not run what it owns.
 - *Closing* -> *Closing* each time a partition is closed and given away; -> *Starting* when all are closed.
 - *Starting* -> *Stable* when every partition of `to_start` is reported running.
 - In *Starting* and *Closing* a partition whose owner or new owner has left is planned again; balance is not: that
@@ -38,8 +38,9 @@ Of a consumer:
 - It *reports closed* a partition when it answers, each of its incarnations that answers knows the epoch of the
   assignment node, and none of them lists the partition as running, starting or closing.
 
-The epoch of a topic grows with each write that changes `owners`. It is *ahead* of the assignment node when Consul
-has noted, or a consumer reports, a higher one.
+The epoch of a topic grows with each write that changes `owners`. It is *ahead* of the nodes when Consul has noted, or
+a consumer reports, a higher one than the assignment node's, or the two nodes have different ones. Nothing is built on
+such nodes before the consumers have been asked.
 
 Invariant
 ---------
@@ -70,10 +71,11 @@ From this follow the steps, in this order, each on the result of the one before 
 
 A partition that does not move is in no list and is never touched.
 
-Without a state node there is no record of closing, and after ZooKeeper was restored from a backup there is a wrong
-one: the epoch is ahead of the assignment node. Then what consumers report takes the place of the nodes: the consumer
-that runs a partition keeps it, and one that is closing it stands in `to_close`. The new epoch is above all known
-ones. Where no consumer holds anything that the nodes do not name, the nodes count, with a new epoch.
+Without a state node there is no record of closing, and after ZooKeeper was restored from a backup there may be a
+wrong one: the epoch is ahead of the nodes. Then the consumers that may hold more than the nodes say have to answer
+(`muster.core.epochs`), and what they report takes the place of the nodes: the consumer that runs a partition keeps
+it, and one that is closing it stands in `to_close`. The new epoch is above all known ones. Where no consumer holds
+anything that the nodes do not name, the nodes count, with a new epoch.
 
 A topic that is *leaving* (no longer subscribed) is planned to have no owners. It is Closing until every owner has
 reported its partitions closed, or is gone; then its nodes name no consumer, and they may be removed against the
@@ -94,6 +96,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+from muster.core.epochs import Noted, epoch_ahead, highest_epochs
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -110,7 +113,7 @@ from muster.core.model import (
     by_consumer,
     by_partition,
 )
-from muster.core.patience import Patience, highest_epochs
+from muster.core.patience import Patience
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """No standbys, no reasons."""
@@ -153,19 +156,11 @@ def registered(membership: Membership) -> set[str]:
 def topics_ahead(
     snapshots: Mapping[str, TopicSnapshot],
     answers: Iterable[ConsumerStatus],
-    noted: Mapping[str, int],
+    noted: Mapping[str, Noted],
 ) -> set[str]:
-    """Return the topics of whose epochs one that is `noted` or reported is ahead of the assignment node.
-
-    Epochs only grow. So ZooKeeper went back to an older state; or a coordinator has written in between, and what is
-    written by this reading fails; or one ended between the note and the write.
-    """
+    """Return the topics whose nodes may not be the newest, by what is `noted` and what `answers` report."""
     highest = highest_epochs(answers, noted)
-    return {
-        topic
-        for topic, snapshot in snapshots.items()
-        if snapshot.assignment is not None and highest.get(topic, 0) > snapshot.assignment.epoch
-    }
+    return {topic for topic, snapshot in snapshots.items() if epoch_ahead(snapshot, highest) is not None}
 
 
 def advance(
@@ -189,9 +184,10 @@ def advance(
     assignment = snapshot.assignment
     if not patience.membership.live or assignment is None:
         return None
-    if snapshot.state is None and not (assignment.owners if leaving else snapshot.partitions):
-        return None
     given = _Inputs(snapshot, assignment, patience, targets, now, standbys, reasons, leaving)
+    to_do = assignment.owners or given.ahead is not None if leaving else snapshot.partitions
+    if snapshot.state is None and not to_do:
+        return None
     return None if given.at_rest else _step(given)
 
 
@@ -259,17 +255,18 @@ class _Inputs:
         That is so when the topic is Stable, all partitions are with the live owners that the plan wants, and there
         are no absences, no standbys and no answer about it: nearly all topics of a large cluster at any time.
         """
-        state, before, noted = self.state, self.before, self.patience.replies.epochs.get(self.topic, 0)
+        state, before = self.state, self.before
+        owners = set(before.owners.values())
         return (
             not self.leaving
             and state is not None
             and state.state is State.STABLE
             and not (state.to_start or state.to_close or state.missing or before.standbys or self.standbys)
-            and before.epoch >= noted
+            and self.ahead is None
             and before.owners == self.targets
             and before.owners.keys() == self.snapshot.partitions
-            and self.live.keys() >= set(before.owners.values())
-            and self.topic not in self.patience.reported
+            and self.live.keys() >= owners
+            and not any(map(self.answers, owners))
         )
 
     @property
@@ -308,9 +305,8 @@ class _Inputs:
 
     @cached_property
     def ahead(self) -> int | None:
-        """The highest epoch that is known, if the assignment node has a lower one."""
-        highest = self.patience.highest_epochs.get(self.topic, 0)
-        return highest if highest > self.before.epoch else None
+        """The highest epoch that is known, if the nodes may not be the newest."""
+        return self.patience.ahead(self.snapshot)
 
     @cached_property
     def away(self) -> Mapping[str, float]:
@@ -351,11 +347,9 @@ class _Inputs:
         since = self.away.get(consumer, self.now)
         return consumer not in self.live and self.now - since >= self.patience.release(consumer)
 
-    def answers(self, consumer: str) -> list[ConsumerStatus]:
+    def answers(self, consumer: str) -> tuple[ConsumerStatus, ...]:
         """Return what all incarnations of a consumer answered, the registered one first."""
-        newest = self.statuses.get(consumer)
-        older = self.patience.replies.older.get(consumer, ())
-        return [*older] if newest is None else [newest, *older]
+        return self.patience.replies.answers(consumer, self.topic)
 
     def knows_epoch(self, answer: ConsumerStatus | None) -> bool:
         """Tell whether there is an answer, given in knowledge of the assignment node's epoch."""
@@ -449,26 +443,19 @@ def _step(given: _Inputs) -> Transition | None:
 def _basis(given: _Inputs) -> _Draft | None:
     """Return what to begin with: the nodes, or what consumers report; None while neither is known.
 
-    The reports are complete when every live consumer knows the topic's epoch: one that does not may be about to
-    start what an older node gave it.
+    The reports are complete when every consumer that has to answer knows the topic's epoch: one that does not may be
+    about to start what an older node gave it.
     """
-    nodes = given.nodes.copy()
     if given.state is not None and given.ahead is None:
-        return nodes
-    if not all(given.knows_epoch(given.statuses.get(consumer)) for consumer in given.live):
+        return given.nodes.copy()
+    if given.patience.unanswered(given.snapshot):
         return None
-    holders: dict[int, list[str]] = {}
-    for consumer in sorted({*given.statuses, *given.patience.replies.older}):
-        for partition in frozenset[int]().union(*(a.on(given.topic).held for a in given.answers(consumer))):
-            holders.setdefault(partition, []).append(consumer)
+    if given.state is not None and given.patience.as_named(given.snapshot):
+        # What was noted has not been written, or what was lost has changed nothing.
+        return given.nodes.copy()
+    holders = given.patience.holders(given.topic)
     if any(len(found) > 2 for found in holders.values()):  # noqa: PLR2004  see `_reported`
         return None
-    if given.state is not None and all(
-        found == [nodes.owners.get(partition) or nodes.to_close.get(partition)]
-        for partition, found in holders.items()
-    ):
-        # What was noted has not been written, or what was lost has changed nothing.
-        return nodes
     return _reported(given, holders)
 
 
@@ -566,15 +553,17 @@ def _why_placed(given: _Inputs, partition: int, holder: str | None, target: str)
 
 
 def _start_what_does_not_run(given: _Inputs, draft: _Draft) -> bool:
-    """Have what an owner reports not to run started again; return whether there is any."""
+    """Have what a live owner does not run started again; return whether there is any.
+
+    What its registered process answers counts, else what an older one does, and a topic that it does not list is not
+    run. A process that takes over runs nothing yet, whether or not the older one comes to an end.
+    """
     stopped = {
         partition: owner
         for partition, owner in draft.owners.items()
         if owner in given.live
-        and (answer := given.statuses.get(owner)) is not None
-        and given.topic in answer.topics
-        and given.knows_epoch(answer)
-        and partition not in answer.on(given.topic).running
+        and (answers := given.answers(owner))
+        and partition not in answers[0].on(given.topic).running
     }
     draft.to_start |= stopped
     draft.notes += [f"consumer {c} does not run what it owns" for c in sorted(set(stopped.values()))]

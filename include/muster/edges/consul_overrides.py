@@ -14,7 +14,8 @@ The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why":
 - `coordination/assignor`: `name` and `options`
 
 Beside them the coordinator's own: `coordination/epochs`, `{TOPIC: EPOCH}`, the highest that was ever about to be
-written to ZooKeeper, which a topic leaves with its nodes; and `coordination/deployment`,
+written to ZooKeeper, which a topic leaves with its nodes, and `"/pending": {TOPIC: {"over": EPOCH, "gaining":
+[CONSUMER]}}` of the topics that may not have been written (`muster.core.epochs`); and `coordination/deployment`,
 `{"zookeeper": ..., "path": ..., "when": ...}`, see `muster.core.deployment`.
 
 Consul's ACL says who may write them, and the coordinator's long poll waits for changes below `muster/[CLUSTER]/`, so
@@ -33,6 +34,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from muster.core.deployment import Deployment
+from muster.core.epochs import Noted
 from muster.core.overrides import (
     AssignorChoice,
     ConsumptionPause,
@@ -68,6 +70,10 @@ TOPICS_STAY = (
 ASSIGNOR_UNKNOWN = "so the assignor is unknown. Choose one again, or take the choice back"
 ATTEMPTS = 10
 """How many times epochs are tried to be noted while others note some as well."""
+PENDING = "/pending"
+"""What stands beside the topics in the key of epochs; no topic has such a name."""
+PENDING_BYTES = 256 * 1024
+"""The longest key of epochs that says who gains by pending writes; Consul takes 512 kB."""
 
 
 class OverrideStore:
@@ -218,16 +224,17 @@ class OverrideStore:
 
     def epochs(self) -> dict[str, int]:
         """Return the epochs that were noted, by topic; none if the key cannot be read."""
-        return _epochs_in(self._keys.read(EPOCHS))
+        return {topic: note.epoch for topic, note in _epochs_in(self._keys.read(EPOCHS)).items()}
 
-    def note_epochs(self, epochs: Mapping[str, int]) -> None:
+    def note_epochs(self, epochs: Mapping[str, Noted]) -> None:
         """Note that these are about to be written, by topic. One that is noted never falls."""
         for _ in range(ATTEMPTS):
             key = self._keys.read(EPOCHS)
             known = _epochs_in(key)
-            merged = known | {topic: max(epoch, known.get(topic, epoch)) for topic, epoch in epochs.items()}
-            value = json.dumps(merged, separators=(",", ":"), sort_keys=True)
-            if merged == known or self._keys.change(EPOCHS, value, key):
+            merged = known | {
+                topic: known[topic].merged(note) if topic in known else note for topic, note in epochs.items()
+            }
+            if merged == known or self._keys.change(EPOCHS, _epochs_text(merged), key):
                 return
         name = self._keys.prefix + EPOCHS
         raise self._keys.error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
@@ -237,11 +244,8 @@ class OverrideStore:
         for _ in range(ATTEMPTS):
             key = self._keys.read(EPOCHS)
             known = _epochs_in(key)
-            gone = {topic for topic, epoch in epochs.items() if known.get(topic, epoch + 1) <= epoch}
-            if key is None or not gone:
-                return
-            left = {topic: note for topic, note in _value(key).items() if topic not in gone}
-            if self._keys.change(EPOCHS, json.dumps(left, separators=(",", ":"), sort_keys=True), key):
+            left = {topic: note for topic, note in known.items() if epochs.get(topic, -1) < note.epoch}
+            if key is None or left == known or self._keys.change(EPOCHS, _epochs_text(left), key):
                 return
         name = self._keys.prefix + EPOCHS
         raise self._keys.error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
@@ -369,12 +373,43 @@ def _assignor(key: Key) -> AssignorChoice:
     return AssignorChoice(**said(value), name=name, options=options)
 
 
-def _epochs(key: Key) -> dict[str, int]:
+def _epochs(key: Key) -> dict[str, Noted]:
     wanted = f" of topics to whole numbers from 0 to {MAX_EPOCH - 1}"
-    value = _value(key, wanted)
-    if not all(type(epoch) is int and 0 <= epoch < MAX_EPOCH for epoch in value.values()):
+    value = dict(_value(key, wanted))
+    pending = value.pop(PENDING, {})
+    if not isinstance(pending, dict) or not all(map(_is_epoch, value.values())):
         raise _not_understood(key, wanted)
-    return {check_topic(topic): epoch for topic, epoch in value.items()}
+    return {check_topic(topic): _noted(epoch, pending.get(topic)) for topic, epoch in value.items()}
+
+
+def _noted(epoch: int, pending: object) -> Noted:
+    """Return what is noted of a topic. What cannot be read of a pending write counts as unknown: all have to
+    answer."""
+    over, gaining = (
+        (pending.get("over"), pending.get("gaining")) if isinstance(pending, dict) else (None, None)
+    )
+    if not _is_epoch(over) or not isinstance(gaining, list) or not all(isinstance(c, str) for c in gaining):
+        return Noted(epoch)
+    return Noted(epoch, over, frozenset(gaining))
+
+
+def _is_epoch(value: object) -> bool:
+    return type(value) is int and 0 <= value < MAX_EPOCH
+
+
+def _epochs_text(epochs: Mapping[str, Noted]) -> str:
+    """Format the key; without who gains by pending writes if that is too long, so all have to answer."""
+    plain = {topic: note.epoch for topic, note in epochs.items()}
+    pending = {
+        topic: {"over": note.over, "gaining": sorted(note.gaining)}
+        for topic, note in epochs.items()
+        if note.over is not None
+    }
+    short, full = (
+        json.dumps(value, separators=(",", ":"), sort_keys=True)
+        for value in (plain, {**plain, PENDING: pending} if pending else plain)
+    )
+    return full if len(full) <= PENDING_BYTES else short
 
 
 def _deployment(key: Key) -> Deployment:
@@ -406,7 +441,7 @@ _WHOLE: Mapping[str, Callable[[Key], object]] = {
 """How the keys on the cluster as a whole are read; the last part of a name is the field of `Overrides`."""
 
 
-def _epochs_in(key: Key | None) -> dict[str, int]:
+def _epochs_in(key: Key | None) -> dict[str, Noted]:
     try:
         return {} if key is None else _epochs(key)
     except WireError:
