@@ -217,9 +217,12 @@ class Machine(RuleBasedStateMachine):
     def delete_node(self, topic: str, which: str) -> None:
         self.do("delete_node", topic, which)
 
-    @rule(writes=st.sampled_from(("1", "2", "4", "8")))
-    def restore(self, writes: str) -> None:
-        self.do("restore", writes)
+    @rule(
+        writes=st.sampled_from(("1", "2", "4", "8", "16")),
+        how=st.sampled_from(("", "elects", "elects", *TOPICS, "assignments", "states")),
+    )
+    def restore(self, writes: str, how: str) -> None:
+        self.do("restore", writes, how)
 
     @rule(topic=topics, count=st.sampled_from(("1", "2", "3", "4")))
     def partitions(self, topic: str, count: str) -> None:

@@ -667,6 +667,17 @@ round
 everybody
 everybody
 """,
+    "obey_what_is_written_over_a_backup": """
+settled/a/b
+everybody
+joins/c
+round
+round
+round
+restore/3/t
+everybody
+everybody
+""",
     "stay_silent_on_another_group": """
 settled/a/b
 round
@@ -860,6 +871,77 @@ settled/a
 fault/a/hung
 time/9
 time/30
+""",
+    "wait_for_all_after_a_note_without_its_write": """
+settled/a/b/c
+round
+round
+fault/b/no_answer
+crash/a
+checks
+coordinate/first/before
+die/first
+last
+""",
+    "write_requests_of_the_flow_over_a_backup": """
+settled/a/b
+everybody
+joins/c
+round
+round
+round
+restore/3/elects
+everybody
+fault/b/no_answer
+pause_consumption/all
+coordinate/first/end
+""",
+    "create_a_topic_again_over_a_backup": """
+settled/a/b
+everybody
+joins/c
+round
+round
+round
+fault/b/no_answer
+restore/3
+recreate_topic/t/3/large
+coordinate/first/end
+""",
+    "stay_stable_while_an_owner_runs_nothing": """
+settled/a/b
+round
+crash/a
+start/a
+fault/a/no_zookeeper
+last
+""",
+    "believe_a_state_that_was_restored_alone": """
+settled/a/b
+everybody
+fault/a/slow
+start/c
+everybody
+everybody
+coordinate/first/after
+restore/1/states
+coordinate/first/end
+coordinate/first/end
+everybody
+""",
+    "ask_nobody_after_a_note": """
+settled/a/b
+everybody
+joins/c
+round
+round
+round
+fault/c/no_answer
+restore/3
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
 """,
 }
 """By mutation: what makes it show."""

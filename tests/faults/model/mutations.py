@@ -20,10 +20,11 @@ from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.commits import GuardedCommits
 from muster.consumer.registration import JOINING, Registrar
 from muster.coordinator import coordinator as coordinating
+from muster.coordinator import topic_fetch
 from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.topic_fetch import TopicFetch
-from muster.core import diagnosis, ownership, positions, progress, state_machine, wire
+from muster.core import diagnosis, epochs, ownership, patience, positions, progress, state_machine, wire
 from muster.core.diagnosis import Situation, Waiting
 from muster.core.model import (
     ConsumerStatus,
@@ -335,11 +336,11 @@ def touch_what_does_not_move(patch: MonkeyPatch) -> None:
     """Every new assignment closes everything first, as Kafka's eager protocol does."""
     original = Ownership.read
 
-    def read(self: Ownership, name: str, assignment: Any, zxid: int) -> bool:
+    def read(self: Ownership, name: str, assignment: Any, zxid: int, synced: bool = False) -> bool:
         if name in self.topics and zxid > self.topics[name].zxid:
             for partition in self._of({name}).values():
                 partition.closing = True
-        return original(self, name, assignment, zxid)
+        return original(self, name, assignment, zxid, synced)
 
     patch.setattr(Ownership, "read", read)
 
@@ -502,8 +503,27 @@ def _nodes_whatever_is_reported(given: _Inputs) -> _Draft:
 
 
 def ignore_that_zookeeper_went_back(patch: MonkeyPatch) -> None:
-    """Consumers stay with what they know, because it is newer."""
-    patch.setattr(Agent, "_obey_restored", lambda agent, *_: False)
+    """Consumers obey nothing that has a lower transaction number than what they know."""
+    original = Ownership.read
+
+    def read(self: Ownership, name: str, assignment: Any, zxid: int, synced: bool = False) -> bool:
+        known = self.topics.get(name, ownership.Topic()).zxid
+        return zxid >= known and original(self, name, assignment, zxid, synced)
+
+    patch.setattr(Ownership, "read", read)
+
+
+def obey_what_is_written_over_a_backup(patch: MonkeyPatch) -> None:
+    """Consumers obey what has a higher transaction number, whatever its epoch."""
+    original = Ownership.read
+
+    def read(self: Ownership, name: str, assignment: Any, zxid: int, synced: bool = False) -> bool:
+        topic = self.topics.get(name)
+        if topic is not None and zxid > topic.zxid:
+            self.topics[name] = replace(topic, least=self._least.get(name, 0))
+        return original(self, name, assignment, zxid, synced)
+
+    patch.setattr(Ownership, "read", read)
 
 
 def take_up_what_a_backup_says(patch: MonkeyPatch) -> None:
@@ -514,6 +534,48 @@ def take_up_what_a_backup_says(patch: MonkeyPatch) -> None:
 def plan_over_a_backup_unasked(patch: MonkeyPatch) -> None:
     original = coordinating.ask
     patch.setattr(coordinating, "ask", lambda *arguments: original(*arguments[:-1], {}))
+
+
+def write_requests_of_the_flow_over_a_backup(patch: MonkeyPatch) -> None:
+    patch.setattr(viewing.CoordinatorView, "ahead", frozenset[str]())
+
+
+def create_a_topic_again_over_a_backup(patch: MonkeyPatch) -> None:
+    patch.setattr(topic_fetch, "epoch_ahead", lambda snapshot, highest: None)
+
+
+def believe_a_state_that_was_restored_alone(patch: MonkeyPatch) -> None:
+    def epoch_ahead(snapshot: TopicSnapshot, highest: Mapping[str, int]) -> int | None:
+        epoch = 0 if snapshot.assignment is None else snapshot.assignment.epoch
+        known = highest.get(snapshot.topic, 0)
+        return known if known > epoch else None
+
+    patch.setattr(patience, "epoch_ahead", epoch_ahead)
+    patch.setattr(state_machine, "epoch_ahead", epoch_ahead)
+
+
+def wait_for_all_after_a_note_without_its_write(patch: MonkeyPatch) -> None:
+    original = Patience.unanswered
+
+    def unanswered(self: Patience, snapshot: TopicSnapshot) -> frozenset[str]:
+        notes = {topic: epochs.Noted(note.epoch) for topic, note in self.replies.epochs.items()}
+        return original(replace(self, replies=replace(self.replies, epochs=notes)), snapshot)
+
+    patch.setattr(Patience, "unanswered", unanswered)
+
+
+def ask_nobody_after_a_note(patch: MonkeyPatch) -> None:
+    """A note is taken for one without its write, whatever it was built over."""
+    original = Patience.unanswered
+
+    def unanswered(self: Patience, snapshot: TopicSnapshot) -> frozenset[str]:
+        return frozenset() if snapshot.state is not None else original(self, snapshot)
+
+    patch.setattr(Patience, "unanswered", unanswered)
+
+
+def stay_stable_while_an_owner_runs_nothing(patch: MonkeyPatch) -> None:
+    patch.setattr(state_machine, "_start_what_does_not_run", lambda given, draft: False)
 
 
 def forget_to_note_epochs(patch: MonkeyPatch) -> None:
@@ -748,9 +810,16 @@ MUTATIONS: dict[str, Mutation] = {
         do_not_wait_for_an_isolated_owner,
         plan_without_asking_when_the_state_is_lost,
         ignore_that_zookeeper_went_back,
+        obey_what_is_written_over_a_backup,
         take_up_what_a_backup_says,
         plan_over_a_backup_unasked,
         forget_to_note_epochs,
+        write_requests_of_the_flow_over_a_backup,
+        create_a_topic_again_over_a_backup,
+        believe_a_state_that_was_restored_alone,
+        wait_for_all_after_a_note_without_its_write,
+        ask_nobody_after_a_note,
+        stay_stable_while_an_owner_runs_nothing,
         give_to_a_consumer_that_leaves,
         give_to_a_consumer_that_leaves_by_a_late_write,
         stay_silent_on_another_group,

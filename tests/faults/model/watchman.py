@@ -27,7 +27,9 @@ assignment names it and no other holds it.
 - Partitions are removed only by a coordinator that had read them and then not found them in Kafka.
 - A partition with records that has not moved for `STUCK_AFTER` is named with what holds it up, by the rule that all
   who look compute, and a person is asked, unless one has paused it. The owner is named if it is live and silent.
-- Assignments are written only after a reading of Consul that succeeded and was to be trusted, and epochs grow.
+- Assignments are written only after a reading of Consul that succeeded and was to be trusted.
+- The epoch decides: no process obeys a lower one than it has obeyed of a topic, and no write is built on an epoch
+  behind which a higher one was written, whatever ZooKeeper was restored to.
 """
 
 from __future__ import annotations
@@ -133,6 +135,10 @@ class Watchman:
         """What is committed of each partition with records, and since when it is that."""
         self.looked = Look()
         """What one that looks at Kafka after every step has seen."""
+        self.obeyed: dict[tuple[str, str], int] = {}
+        """The highest epoch of each topic that each process has obeyed."""
+        self.epochs: dict[str, int] = {}
+        """The highest epoch of each topic that was ever written."""
 
     def fail(self, what: str) -> NoReturn:
         """A promise is broken."""
@@ -212,6 +218,7 @@ class Watchman:
         name, held = process.incarnation, process.held
         if held and name not in self.taken_up:
             self.fail(f"{name} takes up {held}, and was never live")
+        self._never_goes_back(process)
         before = self.was_held.get(name, set())
         self._forget_what_is_misnamed(process, before | held)
         for key in before - held:
@@ -229,6 +236,15 @@ class Watchman:
             if key in holders:
                 self.fail(f"{key} is held by {holders[key].incarnation} and by {name}, both in contact")
             holders[key] = process
+
+    def _never_goes_back(self, process: Process) -> None:
+        for name, topic in process.agent._ownership.topics.items():
+            if topic.source is None or topic.epoch is None:
+                continue
+            highest = self.obeyed.get((process.incarnation, name), 0)
+            if topic.epoch < highest:
+                self.fail(f"{process.incarnation} obeys epoch {topic.epoch} of {name} after epoch {highest}")
+            self.obeyed[process.incarnation, name] = topic.epoch
 
     def _forget_what_is_misnamed(self, process: Process, keys: set[TopicPartition]) -> None:
         """ZooKeeper was restored to the id of an earlier topic, so what a process reads of the present one counts as
@@ -577,8 +593,13 @@ class Watchman:
         before, after = stood.assignment, transition.assignment
         to_close = by_partition(transition.state.to_close)
         to_start = by_partition(transition.state.to_start)
-        if after.epoch < before.epoch or (after.owners != before.owners and after.epoch == before.epoch):
-            self.fail(f"topic {topic}: owners change, but the epoch does not grow")
+        highest = max(before.epoch, self.epochs.get(topic, 0))
+        changes = after.owners != before.owners or before.topic_id not in {"", after.topic_id}
+        if after.epoch < highest or (after.epoch == highest and (changes or before.epoch < highest)):
+            self.fail(
+                f"topic {topic}: epoch {after.epoch} is built on {before.epoch}, and there is {highest}"
+            )
+        self.epochs[topic] = after.epoch
         for partition, standbys in after.standbys.items():
             if after.owners.get(partition) in standbys:
                 self.fail(f"{topic, partition}: its owner stands by for it, too")

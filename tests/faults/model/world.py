@@ -393,12 +393,17 @@ class Model:
         if zookeeper.snapshot(topic) is not None:
             delete[which](topic)
 
-    def restore(self, writes: str) -> None:
-        """ZooKeeper is restored as it was so many writes ago. Coordinators lose their sessions."""
+    def restore(self, writes: str, how: str = "") -> None:
+        """ZooKeeper is as it was so many writes ago. Its servers are restored, and go on from there or behind an
+        election ('elects'): coordinators lose their sessions. Or a person writes back a topic, or the 'assignments'
+        or the 'states' of all."""
         self.now += BY_HAND
+        if how not in {"", "elects"}:
+            self.zookeeper.write_back(int(writes), how)
+            return
         for name in COORDINATORS:
             self.die(name)
-        self.zookeeper.restore(int(writes))
+        self.zookeeper.restore(int(writes), how == "elects")
 
     def group(self, group: str) -> None:
         """Another group is written into clusters.yaml, which coordinators read when they begin."""
@@ -543,7 +548,7 @@ class Model:
                 snapshot is None
                 or snapshot.assignment is None
                 or snapshot.state is None
-                or self._went_back(snapshot)
+                or self._asked_of(snapshot) & ids
             ):
                 found |= {(topic, p) for p in partitions}
                 found |= {key for process in self.processes for key in process.held if key[0] == topic}
@@ -554,11 +559,41 @@ class Model:
             found |= {(topic, p) for each in lists for c in each.keys() & ids for p in each[c]}
         return found
 
-    def _went_back(self, snapshot: TopicSnapshot) -> bool:
-        """Whether a process has acted upon a later state of a topic than there is."""
-        epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
+    def _asked_of(self, snapshot: TopicSnapshot) -> set[str]:
+        """The consumers that have to say what they hold, because a higher epoch of a topic than ZooKeeper's was
+        noted, or is known to a process: all, or those that gain by what was noted over this very epoch."""
+        assignment, state = snapshot.assignment, snapshot.state
+        assert assignment is not None and state is not None
+        value, _ = self.consul.keys.get("muster/c/coordination/epochs", (b"{}", 0))
+        notes = json.loads(value)
+        noted, note = notes.get(snapshot.topic, 0), notes.get("/pending", {}).get(snapshot.topic, {})
+        pending = note.get("over") == assignment.epoch == state.epoch
         topics = [p.agent._ownership.topics.get(snapshot.topic) for p in self.processes if p.alive]
-        return any(topic is not None and (topic.epoch or 0) > epoch for topic in topics)
+        reported = max((topic.epoch or 0 for topic in topics if topic is not None), default=0)
+        known = max(noted, reported, state.epoch)
+        if known == assignment.epoch == state.epoch:
+            return set()
+        holds_more = any(
+            tp[0] == snapshot.topic and self.zookeeper.owner(*tp) != p.id
+            for p in self.processes
+            for tp in p.held
+        )
+        return set(note["gaining"]) if pending and known == noted and not holds_more else {*IDS, RESERVE}
+
+    def _stands_unseen(self, topic: str) -> list[TopicPartition]:
+        """The partitions of a Stable topic that the registered process of their live owner answers not to run."""
+        snapshot = self.zookeeper.snapshot(topic)
+        if snapshot is None or snapshot.assignment is None or not self._at_rest(topic):
+            return []
+        if self._of_another_group(topic) or self._asked_of(snapshot):
+            return []
+        found = []
+        for partition, owner in snapshot.assignment.owners.items():
+            standing = self.consul.newest(owner) if self.consul.live(owner) else None
+            there = None if standing is None else self.at_port(standing.port)
+            if there is not None and there.answers() and (topic, partition) not in there.running:
+                found.append((topic, partition))
+        return found
 
     def _settled(self) -> bool:
         return not self._why_not_settled()
@@ -590,7 +625,11 @@ class Model:
         if extra := {key: held[key] for key in held.keys() - wanted if key[0] in known}:
             return f"{extra} are held"
         closing = {k: h for k, h in held.items() if k[0] not in self.kafka.topics and self._closes(k)}
-        return f"{closing} are not closed" if closing else ""
+        return f"{closing} are not closed" if closing else self._why_unseen()
+
+    def _why_unseen(self) -> str:
+        unseen = [key for topic in self.kafka.topics for key in self._stands_unseen(topic)]
+        return f"{unseen} are Stable, but their owners answer and do not run them" if unseen else ""
 
     def _wanted(self) -> set[TopicPartition]:
         """What has to be read: all there is; of a topic of another group what is known, if it was not created again,

@@ -4,8 +4,9 @@ Every write has a transaction number (zxid). A consumer's session is with a serv
 zxid, never fewer than the session saw before; `sync` brings it up to the last one. Watches fire when the server gets
 to a change, unless they are lost.
 
-Nodes may be deleted by hand, and all may be restored as it was some writes ago: then zxids go back, and every session
-begins again.
+Nodes may be deleted by hand, and restored as they were after any earlier write, several times. Where the servers are
+restored, zxids go back, or on behind an election, and every session begins again. Where a person writes what was
+there before, zxids go on and sessions stay.
 """
 
 from __future__ import annotations
@@ -64,12 +65,15 @@ class Ensemble(MemoryZooKeeper):
         """Writes whose sender does not know what came of them, and that may still happen, and when they were sent."""
         self.look = Look()
         self.restored = 0
-        """How many times an earlier state was restored."""
+        """How many times the servers were restored."""
+        self.past: list[tuple[int, Tree]] = []
+        """All that stood at any time, with its zxid; also what a restored server does not know any more."""
         self.history: list[Tree] = [super().tree]
         for path in (ROOT, wire.states_path(CLUSTER), history_path(CLUSTER)):
             self.write(*self.missing(path))
         self.zxid = 0
         self.history = [{path: replace(node, mzxid=0, pzxid=0) for path, node in self.tree.items()}]
+        self.past = [(0, self.tree)]
 
     @property
     def tree(self) -> Tree:
@@ -79,6 +83,7 @@ class Ensemble(MemoryZooKeeper):
         after = {**self.tree, **changes}
         self.history.append({path: node for path, node in after.items() if node is not None})
         self.zxid += 1
+        self.past.append((self.zxid, self.tree))
 
     def snapshot(self, topic: str, zxid: int = -1) -> TopicSnapshot | None:
         """Return what stands on a topic after the write `zxid`, the last one without it; None if it is unknown."""
@@ -122,12 +127,38 @@ class Ensemble(MemoryZooKeeper):
         """A person deletes the state node of a topic."""
         self.write(Operation("delete", _paths(topic)[1]))
 
-    def restore(self, writes: int) -> None:
-        """All is as it was so many writes ago, or at the beginning."""
-        del self.history[max(1, len(self.history) - writes) :]
-        self.zxid = len(self.history) - 1
+    def restore(self, writes: int, elects: bool = False) -> None:
+        """The servers are as they were so many writes ago, or at the beginning. If one `elects` a leader that counts
+        on from what was there last, zxids are higher than any before."""
+        zxid, tree = self._before(writes)
+        self.zxid = max(number for number, _ in self.past) + 1 if elects else zxid
+        self.history = [tree] * (self.zxid + 1)
+        self.past.append((self.zxid, tree))
         self.delayed.clear()
         self.restored += 1
+
+    def write_back(self, writes: int, part: str) -> None:
+        """A person writes what stood so many writes ago: of a topic, or of the 'assignments' or the 'states' of
+        all."""
+        _, earlier = self._before(writes)
+        roots = {"assignments": [ROOT], "states": [wire.states_path(CLUSTER)]}.get(part, [*_paths(part)])
+        paths = {
+            path for tree in (self.tree, earlier) for path in tree if any(_is_below(path, r) for r in roots)
+        }
+        self.write(
+            *(Operation("delete", path) for path in sorted(paths - earlier.keys(), reverse=True)),
+            *(
+                Operation("set" if path in self.tree else "create", path, earlier[path].data)
+                for path in sorted(paths & earlier.keys())
+            ),
+        )
+
+    def _before(self, writes: int) -> tuple[int, Tree]:
+        return self.past[max(0, len(self.past) - 1 - writes)]
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path.startswith(f"{root}/") or (path == root and root not in {ROOT, wire.states_path(CLUSTER)})
 
 
 class LateClient(MemoryClient):
