@@ -29,10 +29,9 @@ from muster.core.model import (
 )
 from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.partition_list import format_partitions
-from muster.core.patience import Replies
+from muster.core.patience import Patience, Policy, Replies
 from muster.core.positions import OFFSET_PROBLEM
 from muster.core.progress import Look, Mark
-from muster.core.state_machine import topics_ahead
 from muster.core.turns import Failure
 from muster.core.wire import to_iso
 
@@ -137,9 +136,13 @@ class Situation:
     @cached_property
     def ahead(self) -> set[str]:
         """The topics whose epoch in ZooKeeper is behind one that was noted or is reported."""
-        answers = [*self.replies.statuses.values()]
-        answers += [answer for found in self.replies.older.values() for answer in found]
-        return topics_ahead(self.snapshots, answers, self.overrides.epochs)
+        return {topic for topic, each in self.snapshots.items() if self.patience.ahead(each) is not None}
+
+    @cached_property
+    def patience(self) -> Patience:
+        """What says who has to answer before a topic is written again."""
+        replies = replace(self.replies, epochs=self.overrides.epochs)
+        return Patience(Policy(), self.membership, replies)
 
 
 def held_up(situation: Situation) -> dict[str, list[Waiting]]:
@@ -219,7 +222,7 @@ def _awaited(given: Situation) -> Iterator[Waiting]:
         if assignment is None:
             continue
         if state is None or topic in given.ahead:
-            yield from _unanswered(given, topic, assignment)
+            yield from _unanswered(given, topic)
             continue
         if state.state is State.STABLE:
             continue
@@ -281,7 +284,7 @@ def _cause(given: Situation, topic: str, partition: int, mark: Mark) -> Iterator
     elif assignment is None:
         yield _nobody(topic, partition, "ZooKeeper does not say yet who reads it", COORDINATOR)
     elif state is None or topic in given.ahead:
-        answers = list(_unanswered(given, topic, assignment))
+        answers = list(_unanswered(given, topic))
         yield from answers or [
             _nobody(
                 topic, partition, "all consumers have said what they hold, and it is not given", COORDINATOR
@@ -319,13 +322,11 @@ def _without_topic(given: Situation, topic: str, partition: int) -> Waiting | No
     return None
 
 
-def _unanswered(given: Situation, topic: str, assignment: TopicAssignment) -> Iterator[Waiting]:
+def _unanswered(given: Situation, topic: str) -> Iterator[Waiting]:
     """Yield the live consumers that have to say what they hold of a topic before anything of it is given."""
-    for consumer in sorted(given.membership.live):
-        status = given.replies.statuses.get(consumer)
-        if status is None or not status.has_seen(topic, assignment.epoch):
-            why = _why(given, consumer, "has not read the topic's assignment yet", topic)
-            yield Waiting(topic, consumer, Phase.ANSWER, (), why)
+    for consumer in sorted(given.patience.unanswered(given.snapshots[topic])):
+        why = _why(given, consumer, "has not read the topic's assignment yet", topic)
+        yield Waiting(topic, consumer, Phase.ANSWER, (), why)
 
 
 def _closing(
@@ -495,9 +496,7 @@ def _stuck_message(given: Situation, topic: str, waiting: list[Waiting]) -> str 
             since is not None or given.now - assignment.epoch > given.stuck_after
         )
     ):
-        lasting = (
-            f"is {State.INITIAL}: nothing of it is given before all live consumers have said what they hold"
-        )
+        lasting = f"is {State.INITIAL}: nothing of it is given before those that may hold it have said what they hold"
     elif since is not None:
         still = {p for each in waiting if each.since is not None for p in each.partitions}
         still &= given.standing.get(topic, {}).keys()
@@ -508,7 +507,7 @@ def _stuck_message(given: Situation, topic: str, waiting: list[Waiting]) -> str 
         if topic in given.ahead:
             lasting += (
                 ", and its epoch in ZooKeeper is behind one that was noted or is reported: nothing of it is given "
-                "before all live consumers have said what they hold"
+                "before those that may hold it have said what they hold"
             )
     else:
         return None
