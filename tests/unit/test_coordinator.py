@@ -552,7 +552,7 @@ def test_oversized_topic_is_named_and_others_go_on() -> None:
     assert world.decided.epochs.keys() == {"t", "u"}
     written = wire.parse_assignment(world.store.nodes["u"].data, "u")
     assert written is not None
-    assert world.decided.epochs["u"] == written.epoch, "no note is ahead of what was written"
+    assert world.decided.epochs["u"].epoch == written.epoch, "no note is ahead of what was written"
     assert report.trouble
 
 

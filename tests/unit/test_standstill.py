@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from muster.core.diagnosis import Situation, Waiting, blind, held_up, named, stuck
+from muster.core.epochs import Noted
 from muster.core.model import (
     Consumer,
     ConsumerDetails,
@@ -123,9 +124,13 @@ ASKED: dict[str, tuple[Situation, str, str]] = {
         "a",
         "has not read the topic's assignment yet",
     ),
-    "ahead": (situation(failures={"b": "no answer"}, overrides=Overrides(epochs={"t": 8})), "b", "no answer"),
+    "ahead": (
+        situation(failures={"b": "no answer"}, overrides=Overrides(epochs={"t": Noted(8)})),
+        "b",
+        "no answer",
+    ),
     "ahead, and all have answered": (
-        situation(overrides=Overrides(epochs={"t": 8})),
+        situation(overrides=Overrides(epochs={"t": Noted(8)})),
         "",
         "all consumers have said what they hold",
     ),

@@ -10,6 +10,7 @@ import pytest
 
 from muster.core import state_machine
 from muster.core.assignors import load_assignor
+from muster.core.epochs import Noted
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -167,7 +168,7 @@ class TestRestored:
         assert step(topic(HALVES), members("a", "b", "c"), HALVES, self.answers()) is None
 
     def test_noted_epoch_counts_though_no_consumer_reports_it(self) -> None:
-        noted = {"t": 7}
+        noted = {"t": Noted(7)}
         assert topics_ahead({"t": topic(HALVES)}, (), noted) == {"t"}
         assert topics_ahead({"t": topic(HALVES, epoch=7)}, (), noted) == set()
         assert step(topic(HALVES), members("a", "b"), HALVES, heard=Replies(epochs=noted)) is None
