@@ -13,6 +13,7 @@ from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.reports import ConsumersReport
 from muster.coordinator.stuck import questions
 from muster.core import wire
+from muster.core.epochs import Noted
 from muster.core.model import Consumer, State
 from muster.core.overrides import Pause
 from muster.core.subscription import TopicOverride
@@ -568,7 +569,7 @@ def test_stranger_is_named_and_topics_go_on(world: SimulatedCluster) -> None:
 def test_unsubscribed_topic_leaves_the_noted_epochs(world: SimulatedCluster) -> None:
     world.decided = replace(
         world.decided,
-        epochs={**world.decided.epochs, "never-removed-from-it": 7},
+        epochs={**world.decided.epochs, "never-removed-from-it": Noted(7)},
         subscriptions=(
             TopicOverride(by="ann", at=1.0, why="", selector="u", pattern=False, subscribed=False),
         ),
@@ -582,7 +583,7 @@ def test_topics_with_notes_go_on_when_full(world: SimulatedCluster) -> None:
     known = dict(world.decided.epochs)
     take = world.note_epochs
 
-    def note_epochs(epochs: Mapping[str, int]) -> None:
+    def note_epochs(epochs: Mapping[str, Noted]) -> None:
         if epochs.keys() - known.keys():
             raise ConsulTooLargeError("key muster/c/coordination/epochs was to hold 600,000 bytes")
         take(epochs)

@@ -413,7 +413,7 @@ class TestStable:
     def test_topic_at_rest_is_known_without_a_step(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of a large cluster nearly all topics rest, and a step goes through all their partitions."""
         monkeypatch.delattr(state_machine, "_step")
-        assert step(topic(HALVES), members("a", "b"), HALVES, heard=Replies(epochs={"t": 3})) is None
+        assert step(topic(HALVES), members("a", "b"), HALVES, heard=Replies(epochs={"t": Noted(3)})) is None
 
     def test_balanced_topic_needs_no_step(self) -> None:
         assert step(topic(HALVES), members("a", "b"), HALVES) is None
