@@ -93,6 +93,19 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     assert not again.fails_with("t", partition, 17)
 
 
+def test_question_about_a_record_stays_while_its_owner_is_unknown(world: SimulatedCluster) -> None:
+    one = coordinator(world, KAFKA, settings=PATIENCE)
+    owner = world.owners()[0]
+    assert not one.fails_with("t", 0, 17)
+    assert not one.fails_with("t", 99, 17), "no consumer owns it"
+    assert not one.fails_with("unknown", 0, 17)
+    world.doubt = "Consul says there are none"
+    assert one.fails_with("t", 0, 17)
+    world.doubt = ""
+    world.consumers[owner].answers = False
+    assert one.fails_with("t", 0, 17), "it is live"
+
+
 def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(
     world: SimulatedCluster,
 ) -> None:
