@@ -568,9 +568,7 @@ class Model:
         notes = json.loads(value)
         noted, note = notes.get(snapshot.topic, 0), notes.get("/pending", {}).get(snapshot.topic, {})
         pending = note.get("over") == assignment.epoch == state.epoch
-        topics = [p.agent._ownership.topics.get(snapshot.topic) for p in self.processes if p.alive]
-        reported = max((topic.epoch or 0 for topic in topics if topic is not None), default=0)
-        known = max(noted, reported, state.epoch)
+        known = max(noted, self._reported(snapshot.topic), state.epoch)
         if known == assignment.epoch == state.epoch:
             return set()
         holds_more = any(
@@ -579,6 +577,11 @@ class Model:
             for tp in p.held
         )
         return set(note["gaining"]) if pending and known == noted and not holds_more else {*IDS, RESERVE}
+
+    def _reported(self, topic: str) -> int:
+        """The highest epoch of a topic that a process knows."""
+        known = [p.agent._ownership.topics.get(topic) for p in self.processes if p.alive]
+        return max((each.epoch or 0 for each in known if each is not None), default=0)
 
     def _stands_unseen(self, topic: str) -> list[TopicPartition]:
         """The partitions of a Stable topic that the registered process of their live owner answers not to run."""
@@ -701,7 +704,9 @@ class Model:
     def _is_resumed(self, key: TopicPartition) -> bool:
         """Whether an assignment that its owner obeys says that a partition is not paused any more."""
         snapshot = self.zookeeper.snapshot(key[0])
-        if snapshot is None or snapshot.assignment is None or self._went_back(snapshot):
+        if snapshot is None or snapshot.assignment is None:
+            return False
+        if self._reported(key[0]) > snapshot.assignment.epoch:
             return False
         return key[1] not in snapshot.assignment.paused
 
