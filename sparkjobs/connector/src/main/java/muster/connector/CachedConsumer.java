@@ -53,9 +53,9 @@ import org.slf4j.LoggerFactory;
  * one, and with that the whole answer that it came in.
  *
  * <p>A partition that cannot be read leaves the client for a while, with its {@link Fault}; a task that wants it fails, and
- * only that. One that is silent although Kafka has records of it goes to another client, once. Kafka's client remembers the
- * last epoch of a partition's leader, and where it has seen a topic gone, it takes what it hears of the one that was created
- * again for outdated.
+ * only that. One that is silent although Kafka has records of it, or does not say, goes to another client, once. Kafka's client
+ * remembers the last epoch of a partition's leader, and that with which it was told to seek. It takes what it hears of a topic
+ * that was created again for outdated, and gets no answer where that begins and ends, either.
  *
  * <p>One lock guards all state that both sides use. No call to Kafka is made under it.
  */
@@ -196,8 +196,8 @@ final class CachedConsumer implements Runnable {
     /** Another client was tried since the partition gave something. */
     boolean triedAnother;
 
-    /** When Kafka said last that it has what is wanted. */
-    long confirmed;
+    /** When Kafka said last that it has what is wanted, or did not answer the partition's client although there is a leader. */
+    long doubted;
 
     /** Since when Kafka has been without what is wanted; 0 while it has it. */
     long missingSince;
@@ -685,13 +685,13 @@ final class CachedConsumer implements Runnable {
     }
   }
 
-  /** Whether partitions are silent of which Kafka has records; they go to another client, once. */
+  /** Whether partitions are silent of which Kafka may have records; they go to another client, once. */
   private boolean isAnotherToBeTried() {
     lock.lock();
     try {
       long now = System.nanoTime();
       var silent = held.values().stream()
-          .filter(of -> !of.triedAnother && of.isSilent(now, goneAfter) && of.confirmed > of.progress)
+          .filter(of -> !of.triedAnother && of.isSilent(now, goneAfter) && of.doubted > of.progress)
           .toList();
       silent.forEach(of -> {
         LOG.warn("Kafka at {}: {} gives nothing at offset {}; trying another client", servers, of.tp, of.next);
@@ -968,6 +968,7 @@ final class CachedConsumer implements Runnable {
         var present = leaders(kafka, topic);
         if (present != null) {
           led.stream().filter(tp -> !present.containsKey(tp.partition())).forEach(tp -> found(tp, null));
+          led.stream().filter(tp -> present.getOrDefault(tp.partition(), false)).forEach(this::unanswered);
         }
       }
     } catch (WakeupException e) {
@@ -1005,12 +1006,25 @@ final class CachedConsumer implements Runnable {
         skip(of, of.next, bounds.from(), true);
       } else if (bounds != null && of.next <= bounds.to() && bounds.to() >= of.wanted) {
         of.missingSince = 0;
-        of.confirmed = System.nanoTime();
+        of.doubted = System.nanoTime();
         resume(of);
       } else {
         endsEarly(of);
       }
       changed.signalAll();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** A client with a partition's outdated epoch gets no answer: it cannot say whether Kafka has records of it. */
+  private void unanswered(TopicPartition tp) {
+    lock.lock();
+    try {
+      var of = held.get(tp);
+      if (of != null) {
+        of.doubted = System.nanoTime();
+      }
     } finally {
       lock.unlock();
     }

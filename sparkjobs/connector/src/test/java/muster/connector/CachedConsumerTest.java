@@ -384,6 +384,16 @@ class CachedConsumerTest {
     assertEquals(before, opened.get(1).seeks(), "it goes on there");
   }
 
+  @Test
+  void clientThatDoesNotSayWhereASilentPartitionEndsIsReplaced() throws Exception {
+    kafka.write(A, 0, 100);
+    consumer.start();
+    read(Map.of(A, new Range(0, 10)));
+    kafka.outdate(A);
+    assertEquals(offsets(5, 100), read(Map.of(A, new Range(5, 100))).get(A));
+    assertEquals(2, opened.size());
+  }
+
   private List<Long> readWritten(long to) throws Exception {
     kafka.write(A, 100, to);
     return read(Map.of(A, new Range(100, to), B, new Range(100, 100))).get(A);

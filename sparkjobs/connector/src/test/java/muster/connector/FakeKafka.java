@@ -35,6 +35,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   private final Map<TopicPartition, TreeMap<Long, ConsumerRecord<ByteBuffer, ByteBuffer>>> records;
   private final Map<TopicPartition, Range> bounds;
   private final Set<TopicPartition> silent = new HashSet<>();
+  private final Set<TopicPartition> outdated = new HashSet<>();
   private final Map<TopicPartition, Long> positions = new HashMap<>();
   private final Set<TopicPartition> paused = new HashSet<>();
   private final Map<TopicPartition, Long> forks = new HashMap<>();
@@ -118,6 +119,12 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   /** This client gives nothing of the partition any more. */
   synchronized void silence(TopicPartition tp) {
     silent.add(tp);
+  }
+
+  /** Nor does this client say where the partition begins and ends, as when it remembers a later epoch of its leader. */
+  synchronized void outdate(TopicPartition tp) {
+    silence(tp);
+    outdated.add(tp);
   }
 
   synchronized void fail(KafkaException with) {
@@ -252,7 +259,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     var offsets = new HashMap<TopicPartition, Long>();
     for (var tp : partitions) {
       Range of = bounds.get(tp);
-      if (of == null || leaderless.contains(tp)) {
+      if (of == null || leaderless.contains(tp) || outdated.contains(tp)) {
         throw new TimeoutException("unknown");
       }
       offsets.put(tp, begin ? of.from() : of.to());
