@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ import yaml
 from kazoo.client import KazooClient
 
 from muster.core.model import TopicPartition
+from muster.core.progress import progress_path
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.cluster_settings import ClusterSettings
@@ -92,15 +93,23 @@ class Site:
         return found
 
     def trace(self) -> tuple[dict[str, Any], Any, Any]:
-        """Every node of the whole tree with its data and versions, and the KV and the catalog with their indexes."""
+        """Every node of the whole tree with its data and versions, and the KV and the catalog with their indexes.
+
+        The marks of when partitions moved are left out, and when the time was asked for: each run of a coordinator
+        may look at Kafka's offsets.
+        """
         nodes: dict[str, Any] = {}
+        marks = progress_path(self.name)
+        of_cluster = PurePosixPath(marks).parent
+        touched = {str(of_cluster), str(of_cluster / "state")}
 
         def walk(path: str) -> None:
             data, stat = self.raw.get(path)
-            nodes[path] = (data, stat.mzxid, stat.pzxid, stat.version, stat.cversion, stat.aversion)
-            for child in self.raw.get_children(path):
-                if (path, child) != ("/", "zookeeper"):
-                    walk(f"{path.rstrip('/')}/{child}")
+            versions = (stat.mzxid, stat.pzxid, stat.version, stat.cversion, stat.aversion)
+            nodes[path] = (data, *(() if path in touched else versions))
+            for child in (f"{path.rstrip('/')}/{child}" for child in self.raw.get_children(path)):
+                if child not in {"/zookeeper", marks}:
+                    walk(child)
 
         self.raw.sync("/")
         walk("/")

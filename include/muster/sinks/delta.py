@@ -97,7 +97,9 @@ class DeltaSink:
             try:
                 return frame.mapInArrow(writer, WRITTEN).collect()
             except Exception as error:
-                raise from_task(error) from error
+                if (of_sink := from_task(error)) is not None:
+                    raise of_sink from error
+                raise
 
         self._store(deltalake.Schema.from_json(frame.schema.json()), write, batch)
 

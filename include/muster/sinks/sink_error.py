@@ -11,7 +11,7 @@ class SinkError(RuntimeError):
     """The sink cannot be written to; the message names the table and the next step. No record is at fault for it."""
 
 
-def from_task(error: Exception) -> Exception:
-    """Return the `SinkError` that a task raised, if that is what Spark reports; else `error`."""
+def from_task(error: Exception) -> SinkError | None:
+    """Return the `SinkError` that a task raised, if that is what Spark reports with `error`."""
     found = _RAISED.search(str(error))
-    return SinkError(found[1].strip()) if found else error
+    return SinkError(found[1].strip()) if found else None
