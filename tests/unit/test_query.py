@@ -9,7 +9,7 @@ import pyspark
 import pytest
 from py4j.protocol import Py4JError
 
-from muster.consumer.query import QuerySupervisor, cause, failure_of, scratch_settings
+from muster.consumer.query import QuerySupervisor, _read_failure, cause, failure_of, scratch_settings
 from muster.sinks import Batch, RejectionRefusedError, SinkError
 
 
@@ -76,6 +76,12 @@ def test_sink_reading_and_death_are_no_records_fault(error: BaseException) -> No
 def test_other_errors_may_be_a_records_fault(error: BaseException, kind: str) -> None:
     assert failure_of(error).of_record
     assert failure_of(error).kind == kind
+
+
+def test_error_raised_from_itself_is_looked_at_once() -> None:
+    error = ValueError("no number")
+    assert failure_of(_raised(error, error)).of_record
+    assert _read_failure(error) is None
 
 
 def test_refused_rejection_holds_though_the_handler_catches_it() -> None:

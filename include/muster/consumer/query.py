@@ -230,13 +230,17 @@ class QuerySupervisor:
             self._tried[place] = (max(until, end), failures + 1) if begin < until else (end, 1)
 
 
-def _read_failure(error: BaseException | None) -> ReadFailure | None:
+def _read_failure(error: BaseException) -> ReadFailure | None:
     """Find what the connector could not read, in an error or in what that was raised for."""
-    while error is not None:
-        if (failure := read_failure(str(error))) is not None:
-            return failure
-        error = error.__cause__ or error.__context__
-    return None
+    return next(filter(None, (read_failure(str(each)) for each in _chain(error))), None)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and what it was raised for, each once: a handler may raise an error from itself."""
+    chain = [error]
+    while (reason := chain[-1].__cause__ or chain[-1].__context__) is not None and reason not in chain:
+        chain.append(reason)
+    return chain
 
 
 def scratch_settings(spark_version: str) -> dict[str, str]:
@@ -277,10 +281,7 @@ def failure_of(error: BaseException) -> Failure:
     """Say what a handler failed with, and whether a record can be at fault: not for a `SinkError`, also as the cause
     of another error or in a task of Spark's, nor where reading failed or a process died."""
     text = cause(error)
-    chain = [error]
-    while (reason := chain[-1].__cause__) is not None and reason not in chain:
-        chain.append(reason)
-    of_sink = any(isinstance(each, SinkError | RejectionRefusedError) for each in chain) or Failure(
+    of_sink = any(isinstance(each, SinkError | RejectionRefusedError) for each in _chain(error)) or Failure(
         text
     ).kind.endswith("SinkError")
     return Failure(text, of_record=not of_sink and not _NO_RECORDS_FAULT.search(str(error)))
