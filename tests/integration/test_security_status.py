@@ -39,8 +39,11 @@ def listens(server: HttpServer) -> bool:
         return probe.connect_ex((server.host, server.port)) == 0
 
 
+CLUSTER = f"c{uuid4().hex[:8]}"
+
+
 def serve(token: SecretStr | None, eventually: Eventually) -> Iterator[HttpServer]:
-    settings = consumer_settings(status_token=token)
+    settings = consumer_settings(cluster=CLUSTER, status_token=token)
     server = HttpServer("status-page", make_status_page(Agent("me"), settings, list), "127.0.0.1", 0)
     server.start()
     eventually(lambda: listens(server), what="the page answers")
@@ -116,7 +119,7 @@ def test_a_successor_looks_at_its_predecessor_with_the_token(guarded: HttpServer
 def test_refusal_is_an_unavailable_status_for_the_coordinator(
     guarded: HttpServer, zookeeper: ZooKeeperSettings, consul: ConsulSettings, eventually: Eventually
 ) -> None:
-    name = f"c{uuid4().hex[:8]}"
+    name = CLUSTER
     cluster = ClusterSettings.model_validate(
         {
             "name": name,

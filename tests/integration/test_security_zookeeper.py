@@ -149,7 +149,10 @@ def test_refusal_names_server_user_and_next_step(
         TopicStore(settings, cluster) as store,
         pytest.raises(ZooKeeperError) as refused,
     ):
-        store.apply([Transition(stored, stored.assignment or OWNED, TopicState(State.STABLE, epoch=9), ())])
+        read_here = store.snapshots()[stored.topic]
+        store.apply(
+            [Transition(read_here, stored.assignment or OWNED, TopicState(State.STABLE, epoch=9), ())]
+        )
     message = str(refused.value)
     assert f"ZooKeeper at {settings.hosts}: writing flights: refused as user '{CONSUMER}'" in message
     assert "the node's ACL does not allow it; check username and password" in message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,7 +47,7 @@ class Holder:
         )
         self._api = HttpServer("local-api", self._app, "127.0.0.1", 0)
         self._committer = Committer(self.agent, kafka, "c", fencing)
-        self._thread = threading.Thread(target=self._committer.run, args=(lambda: None,), daemon=True)
+        self._thread = threading.Thread(target=self._committer.run, args=(self._confirm,), daemon=True)
 
     @property
     def url(self) -> str:
@@ -65,6 +66,13 @@ class Holder:
         owners = dict.fromkeys(others, "another") | dict.fromkeys(partitions, "me")
         node = TopicAssignment(servers or self._servers, self._group, owners, self._zxid, topic_id=topic_id)
         self.agent.assigned(topic, node, self._zxid)
+
+    def _confirm(self) -> None:
+        """Confirm the owner, as ZooKeeper and Consul do: nobody but the test assigns anything."""
+        number = self.agent.reading_wanted()
+        if number is not None:
+            self.agent.has_read(number)
+        self.agent.is_registered(time.monotonic())
 
     def go_away(self) -> None:
         """No longer answer."""

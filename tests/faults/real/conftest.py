@@ -52,9 +52,9 @@ def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> I
                 api.set_paused(dag, False)
             world.producer.start()
             world.commits.start()
-            world.standstills.start()
             try:
                 world.eventually("three consumers share the partitions", world.even, 400)
+                world.standstills.start()
                 yield world
             finally:
                 world.close()
