@@ -18,6 +18,7 @@ from confluent_kafka import Consumer as Reader
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from devstack.kafka import Kafka
+from muster.core.turns import Failure
 from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.edges.kafka_fencing import FencedCommits, _Phase, transactional_id
 from muster.settings.connections import KafkaSettings
@@ -161,7 +162,7 @@ def test_partition_parked_before_its_first_commit_keeps_its_producer(world: Worl
     one = world.start("one", longest_renewal=1.0)
     world.give({0: "one", 1: "one"}, one)
     world.until(lambda: one.offered() == {0, 1}, what="claimed")
-    one.agent.batch_done(one.plan(world.topic, {0: 3}), "it raised")
+    one.agent.batch_done(one.plan(world.topic, {0: 3}), Failure("ValueError: no number"))
     other = GroupOffsets(world.kafka, f"{world.group.group_id}-other")
     commits = FencedCommits(world.kafka, "c", other)
     world.until(lambda: not commits.claim([(world.topic, 0), (world.topic, 1)]).failed)
