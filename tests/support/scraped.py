@@ -33,7 +33,7 @@ def topic(
         "t",
         frozenset({0, 1, 2}),
         TopicAssignment("k:9092", "g", owners, epoch=7),
-        state=TopicState(state, to_close={"c-2": frozenset({2})}, since=since),
+        state=TopicState(state, to_close={"c-2": frozenset({2})}, epoch=7, since=since),
     )
     return {"t": snapshot}
 
