@@ -9,6 +9,7 @@ from muster.cluster.state import ClusterState
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.model import State, TopicAssignment
 from muster.core.positions import Jump, Why
+from muster.core.progress import Look, Mark
 from muster.core.wire import WireError
 from muster.monitoring.exposition import Runs, Scraped, exposition
 from tests.monitoring.metrics_page import Described, described
@@ -31,8 +32,12 @@ def exported(families: list[Metric]) -> dict[str, Described]:
 
 def test_the_metrics_of_clusters() -> None:
     topics = {**topic({0: "c-1"}, State.CLOSING), "u": WireError("rubbish")}
+    standing = Look(1_000_000.0, {("t", 0): Mark(5, 999_000)})
     reading = Reading(
-        SourceReading(topics, 1.0), SourceReading(live("c-1"), 1.0), kafka=SourceReading(OFFSETS, 1.0)
+        SourceReading(topics, 1.0),
+        SourceReading(live("c-1"), 1.0),
+        kafka=SourceReading(OFFSETS, 1.0),
+        progress=SourceReading(standing, 1.0),
     )
     state = ClusterState(CLUSTER, reading, 1_000_000.0)
     families = list(exposition({"c": Scraped(state, SourceReading(Runs(False, 1.0), 1.0))}, 0))
