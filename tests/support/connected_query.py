@@ -68,7 +68,7 @@ class Holder:
         self.agent.assigned(topic, node, self._zxid)
 
     def _confirm(self) -> None:
-        """Confirm the owner, as ZooKeeper and Consul do: nobody but the test assigns anything."""
+        """Confirm the owner, as ZooKeeper and Consul do: only the test assigns anything."""
         number = self.agent.reading_wanted()
         if number is not None:
             self.agent.has_read(number)

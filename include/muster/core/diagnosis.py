@@ -157,8 +157,8 @@ def held_up(situation: Situation) -> dict[str, list[Waiting]]:
             and not situation.doubt
         ):
             todo = "look at whether any consumer that subscribes to this topic is live"
-            nobody = "its partitions have no live owner"
-            found[topic] = [Waiting(topic, "", Phase.PROGRESS, (), nobody, todo=todo)]
+            no_owner = "its partitions have no live owner"
+            found[topic] = [Waiting(topic, "", Phase.PROGRESS, (), no_owner, todo=todo)]
     return {topic: _merged(found[topic]) for topic in sorted(found)}
 
 
@@ -280,19 +280,21 @@ def _cause(given: Situation, topic: str, partition: int, mark: Mark) -> Iterator
     if not mark.known:
         said = " | ".join(given.look.errors) or "Kafka does not tell its offsets"
         todo = "see whether its leader is there, and whether the coordinator may describe topic and group"
-        yield _nobody(topic, partition, f"its lag is unknown: {said}", todo)
+        yield _no_consumer(topic, partition, f"its lag is unknown: {said}", todo)
     elif assignment is None:
-        yield _nobody(topic, partition, "ZooKeeper does not say yet who reads it", COORDINATOR)
+        yield _no_consumer(topic, partition, "ZooKeeper does not say yet who reads it", COORDINATOR)
     elif state is None or topic in given.ahead:
         answers = list(_unanswered(given, topic))
         yield from answers or [
-            _nobody(
+            _no_consumer(
                 topic, partition, "all consumers have said what they hold, and it is not given", COORDINATOR
             )
         ]
     elif (old := by_partition(state.to_close).get(partition)) is not None:
         closing = _closing(given, topic, partition, old, assignment)
-        yield closing or _nobody(topic, partition, f"{old} has closed it, and it is not given", COORDINATOR)
+        yield closing or _no_consumer(
+            topic, partition, f"{old} has closed it, and it is not given", COORDINATOR
+        )
     elif (owner := assignment.owners.get(partition)) is None:
         yield _without_owner(given, topic, partition)
     else:
@@ -304,21 +306,21 @@ def _cause(given: Situation, topic: str, partition: int, mark: Mark) -> Iterator
 def _without_topic(given: Situation, topic: str, partition: int) -> Waiting | None:
     """Return what holds a partition up whatever its topic's nodes say: a person, or that there are no consumers."""
     if given.overrides.paused is not None:
-        return _nobody(topic, partition, str(given.overrides.paused), asked=False)
+        return _no_consumer(topic, partition, str(given.overrides.paused), asked=False)
     pauses = [
         each
         for each in given.overrides.consumption
         if each.topic in {"", topic} and each.partition in {None, partition}
     ]
     if pauses:
-        return _nobody(topic, partition, "; ".join(map(str, pauses)), asked=False)
+        return _no_consumer(topic, partition, "; ".join(map(str, pauses)), asked=False)
     if given.doubt:
-        return _nobody(topic, partition, given.doubt, "look at Consul and its agents")
+        return _no_consumer(topic, partition, given.doubt, "look at Consul and its agents")
     if topic not in given.snapshots:
-        return _nobody(topic, partition, "its nodes in ZooKeeper cannot be read", COORDINATOR)
+        return _no_consumer(topic, partition, "its nodes in ZooKeeper cannot be read", COORDINATOR)
     if not given.membership.live:
         why = "no consumer is live: the assignment stays as it is until one appears"
-        return _nobody(topic, partition, why, "start consumers, or see why their checks fail")
+        return _no_consumer(topic, partition, why, "start consumers, or see why their checks fail")
     return None
 
 
@@ -345,11 +347,11 @@ def _without_owner(given: Situation, topic: str, partition: int) -> Waiting:
     kept = {c: given.overrides.drained.get(c) or given.overrides.exclusions.get((c, topic)) for c in able}
     decided = [str(why) for _, why in sorted(kept.items()) if why is not None]
     if decided and len(decided) == len(able):
-        return _nobody(topic, partition, "; ".join(decided), asked=False)
+        return _no_consumer(topic, partition, "; ".join(decided), asked=False)
     if not able:
         why = "it has no owner: no live consumer subscribes to the topic"
-        return _nobody(topic, partition, why, "start a consumer that takes the topic")
-    return _nobody(topic, partition, "it has no owner", COORDINATOR)
+        return _no_consumer(topic, partition, why, "start a consumer that takes the topic")
+    return _no_consumer(topic, partition, "it has no owner", COORDINATOR)
 
 
 def _not_running(
@@ -415,7 +417,7 @@ def _batch(topic: str, partition: int, consumer: str, status: ConsumerStatus) ->
     return Waiting(topic, consumer, phase, (partition,), why)
 
 
-def _nobody(topic: str, partition: int, why: str, todo: str = "", *, asked: bool = True) -> Waiting:
+def _no_consumer(topic: str, partition: int, why: str, todo: str = "", *, asked: bool = True) -> Waiting:
     return Waiting(topic, "", Phase.PROGRESS, (partition,), why, todo=todo, asked=asked)
 
 

@@ -340,7 +340,7 @@ class Watchman:
             scopes = ("all", f"topics/{topic}", f"partitions/{topic}/{partition}")
             decided = any(f"muster/c/consumption/{scope}" in self.world.consul.keys for scope in scopes)
             if topic not in asked and not (decided and not situation.doubt):
-                self.fail(f"{tp} has not moved since {since - 1_000_000:.1f}, and nobody is asked")
+                self.fail(f"{tp} has not moved since {since - 1_000_000:.1f}, and no person is asked")
             snapshot = situation.snapshots[topic]
             owner = self.world.zookeeper.owner(*tp)
             settled = snapshot.name is State.STABLE and topic not in situation.ahead and not decided
@@ -440,8 +440,8 @@ class Watchman:
         del self.done[record]  # what an estranged one has not committed comes again, and perhaps to itself
 
     def deleted(self, key: TopicPartition, record: Record) -> None:
-        """A person has deleted a committed offset. Who holds the partition commits it again; without an owner nobody
-        knows of it."""
+        """A person has deleted a committed offset. The process that holds the partition commits it again; without
+        an owner no process knows of it."""
         self.vanished.add(record)
         held = (p for p in self.world.processes if p.alive and key in p.held)
         if all(self._estranged_now(process, key) for process in held):
