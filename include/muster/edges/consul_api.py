@@ -127,7 +127,7 @@ def check_status(settings: ConsulSettings, what: str, status: int, text: str) ->
             f"{problem}; check the connection's token (its password) and what its policy allows"
         )
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-        raise ConsulTooLargeError(problem)
+        raise ConsulTooLargeError(f"{problem}; that is more than Consul takes: {SMALLER}")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise ConsulError(f"{problem}; look at the agent's log, and whether its servers have a leader")
     raise ConsulError(f"{problem}; check that a Consul agent listens there")
@@ -312,8 +312,7 @@ class ConsulApi:
             return bool(self._kv.put(key, value, cas=cas))
         except ConsulTooLargeError as error:
             raise ConsulTooLargeError(
-                f"{error}: key {key} was to hold {len(value.encode()):,} bytes, more than Consul takes, and is as it "
-                f"was; {SMALLER}"
+                f"key {key} was to hold {len(value.encode()):,} bytes, and is as it was: {error}"
             ) from error
 
     def delete_key(self, key: str, cas: int | None = None) -> bool:

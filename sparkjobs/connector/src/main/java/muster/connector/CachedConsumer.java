@@ -54,8 +54,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A partition that cannot be read leaves the client for a while, with its {@link Fault}; a task that wants it fails, and
  * only that. One that is silent although Kafka has records of it, or does not say, goes to another client, once. Kafka's client
- * remembers the last epoch of a partition's leader, and that with which it was told to seek. It takes what it hears of a topic
- * that was created again for outdated, and gets no answer where that begins and ends, either.
+ * remembers two epochs of a partition's leader: the last that it heard of, and the one of its last seek. It takes what it hears
+ * of a topic that was created again for outdated, and gets no answer where that begins and ends, either.
  *
  * <p>One lock guards all state that both sides use. No call to Kafka is made under it.
  */
