@@ -6,6 +6,8 @@ what is reported closed is committed and not read any more, and what starts does
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -109,16 +111,18 @@ class Model(RuleBasedStateMachine):
             assert self._held(topic) == held, "what is refused changes nothing"
         if not taken and synced:
             assert status is not None and status.epoch is not None and status.epoch > node.epoch
-            self.highest[topic] = max(self.highest[topic], status.epoch)
+            # What is reported of a topic whose node went was never obeyed.
+            self.highest[topic] = max(self.highest.get(topic, 0), status.epoch - (topic not in self.obeyed))
 
     def _held(self, topic: str) -> object:
         status = self.ownership.status().get(topic)
-        return status and (status.running, status.starting, status.closing)
+        return (status.running, status.starting, status.closing) if status else (frozenset(),) * 3
 
     def _is_newer(self, topic: str, node: TopicAssignment, zxid: int) -> bool:
         highest = self.highest.get(topic, 0)
-        if topic in self.obeyed and node.epoch == highest == self.obeyed[topic][1].epoch:
-            return node == self.obeyed[topic][1] and zxid >= self.obeyed[topic][0]
+        if topic in self.obeyed and node.epoch == highest:
+            before, obeyed = self.obeyed[topic]
+            return replace(node, epoch=obeyed.epoch) == obeyed and zxid >= before
         return node.epoch > highest
 
     @rule(lag=st.sampled_from((0, 0, 1, 2)))
