@@ -306,6 +306,33 @@ def test_handler_may_read_its_batch_several_times_in_part_and_at_once(
     assert sorted(query.offsets(topic, 1)) == list(range(5000))
 
 
+def test_script_that_reads_from_another_thread_takes_no_other_tasks_records(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 2)
+    produce(kafka, topic, {p: numbered(f"{p}:", 5000) for p in range(2)})
+
+    def collect(frame: DataFrame) -> list[Row]:
+        # Spark feeds the script in a thread of its own, which outlives a task that a limit or the script ends early.
+        frame.selectExpr("CAST(value AS STRING) AS value").createOrReplaceTempView("batch")
+        session = frame.sparkSession
+        few = session.sql("SELECT TRANSFORM(value) USING 'head -n 2' AS (value STRING) FROM batch").limit(1)
+        some = len(few.collect())
+        rows = frame.collect()
+        again = session.sql("SELECT TRANSFORM(value) USING 'cat' AS (value STRING) FROM batch").collect()
+        session.catalog.dropTempView("batch")
+        assert some == min(1, len(rows))
+        assert sorted(row.value for row in again) == sorted(str(row.value, "utf-8") for row in rows)
+        return rows
+
+    with Holder(kafka, group, most=3000) as holder:
+        holder.hold(topic, [0, 1])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(query.has(10_000), 90)
+    for partition in range(2):
+        assert sorted(query.offsets(topic, partition)) == list(range(5000))
+
+
 def test_several_tasks_read_one_partition_where_that_is_asked_for(
     spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
 ) -> None:
