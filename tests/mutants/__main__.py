@@ -1,8 +1,8 @@
 """Tries mutants of the code that decides who reads and who commits, and says which of them no test notices.
 
 `python -m tests.mutants --seed 7 --count 150`. For each mutant: the unit and property tests that meet its lines,
-those that meet the fewest other lines first; then the histories of the model that meet them; for the fencing its
-tests on a Kafka as well. It ends with the first failure. The last line is the score.
+those that meet the fewest other lines first; then the histories of the model that meet them; for the committer and
+the fencing their tests on a Kafka as well. It ends with the first failure. The last line is the score.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,11 +27,13 @@ from typing import Any
 
 import click
 
-from tests.mutants.drawing import FENCING, FILES, ROOT, Mutant, draw, equivalents
+from tests.mutants.drawing import FILES, ROOT, TRIED_ON_KAFKA, Mutant, draw, equivalents
 from tests.mutants.playing import HISTORIES, MODEL, PIPES
 
 TESTS = ("tests/unit", "tests/property")
-ON_KAFKA = ("tests/integration/test_fencing.py", "tests/integration/test_fenced_committer.py")
+ON_KAFKA = tuple(
+    f"tests/integration/test_{name}.py" for name in ("fencing", "fenced_committer", "dead_letters")
+)
 SURVIVORS, EQUIVALENTS = 3, 15
 """So many may survive, or be equivalent, of one draw."""
 
@@ -64,7 +66,6 @@ class Worker:
         os.close(theirs[0])
         os.close(ours[1])
         self._answers, self._requests = os.fdopen(ours[0]), os.fdopen(theirs[1], "w")
-        self.has_kafka = False
 
     def ask(self, what: str, **named: Any) -> Any:
         """Return the answer to a request. Raises RuntimeError with the process's last words if it is dead."""
@@ -110,13 +111,12 @@ class Knowledge:
 
     def __init__(self, pool: Sequence[Worker]) -> None:
         steps = pool[0].ask("tests")
-        steps = [step for step in steps if not step.startswith(ON_KAFKA)]
-        self.on_kafka = [step for step in pool[0].ask("tests") if step.startswith(ON_KAFKA)]
         recorded = pool[-1].ask("record")
         if len(recorded) != HISTORIES:
             raise RuntimeError(f"{len(recorded)} random histories were recorded, not {HISTORIES}")
         for worker in pool:
             steps += [s for s in worker.ask("know", histories=recorded) if s not in steps]
+            worker.ask("serve_kafka")
         scopes = {scope: number for number, scope in enumerate(dict.fromkeys(map(_scope, steps)))}
         shares = [[s for s in steps if scopes[_scope(s)] % len(pool) == n] for n in range(len(pool))]
         with ThreadPoolExecutor(len(pool)) as threads:
@@ -133,9 +133,12 @@ class Knowledge:
     def steps(self, mutant: Mutant) -> dict[str, float]:
         """Return the steps for a mutant, in order, with the seconds that each takes."""
         met = self._by_line.get((mutant.file, mutant.line), set()) - set(self.failed)
-        ordered = sorted(met, key=lambda step: ("history" in step.split(), self._breadth[step], step))
-        last = self.on_kafka if mutant.file == FENCING else []
-        return {step: self.usual.get(step, 30.0) for step in [*ordered, *last]}
+        if mutant.file not in TRIED_ON_KAFKA:
+            met = {step for step in met if not step.startswith(ON_KAFKA)}
+        order = sorted(
+            met, key=lambda s: (s.startswith(ON_KAFKA), "history" in s.split(), self._breadth[s], s)
+        )
+        return {step: self.usual[step] for step in order}
 
 
 def _scope(step: str) -> str:
@@ -160,7 +163,13 @@ def play(mutants: Sequence[Mutant], pool: Sequence[Worker]) -> list[dict[str, An
     def attempt(mutant: Mutant) -> None:
         worker, at = free.get(), time.monotonic()
         try:
-            result = {"mutant": mutant} | _attempt(worker, mutant, known.steps(mutant))
+            result = {"mutant": mutant} | worker.ask(
+                "attempt",
+                file=mutant.file,
+                function=mutant.function,
+                source=mutant.source,
+                steps=known.steps(mutant),
+            )
         finally:
             free.put(worker)
         with lock:
@@ -174,16 +183,6 @@ def play(mutants: Sequence[Mutant], pool: Sequence[Worker]) -> list[dict[str, An
     with ThreadPoolExecutor(len(pool)) as threads:
         list(threads.map(attempt, mutants))
     return done
-
-
-def _attempt(worker: Worker, mutant: Mutant, steps: Mapping[str, float]) -> dict[str, Any]:
-    if mutant.file == FENCING and not worker.has_kafka:
-        worker.ask("serve_kafka")
-        worker.has_kafka = True
-    found: dict[str, Any] = worker.ask(
-        "attempt", file=mutant.file, function=mutant.function, source=mutant.source, steps=steps
-    )
-    return found
 
 
 @click.command()

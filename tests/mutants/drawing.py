@@ -20,14 +20,13 @@ from mutmut.mutation import mutators
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "include/muster"
-FENCING = f"{PACKAGE}/edges/kafka_fencing.py"
+TRIED_ON_KAFKA = (f"{PACKAGE}/consumer/committer.py", f"{PACKAGE}/edges/kafka_fencing.py")
 FILES = (
     f"{PACKAGE}/core/state_machine.py",
     f"{PACKAGE}/core/ownership.py",
     f"{PACKAGE}/core/planner.py",
     f"{PACKAGE}/coordinator/coordinator.py",
-    f"{PACKAGE}/consumer/committer.py",
-    FENCING,
+    *TRIED_ON_KAFKA,
 )
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 

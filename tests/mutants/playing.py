@@ -37,10 +37,12 @@ MODEL = "tests/faults/test_model.py"
 """Where the rules of the random histories are."""
 MUTANT = "<mutant>"
 """The name of the file that a mutated function is of."""
+ELSEWHERE = {"zookeeper_server", "consul_server"}
+"""The fixtures of tests that are left out: those start other servers than a Kafka."""
 NOTE = "note_line_of_mutants"
 HISTORIES, SEED = 100, 20260101
 """So many random histories of the model, which follow from this seed."""
-PATIENCE, FACTOR = 20.0, 10
+PATIENCE, FACTOR = 10.0, 10
 """A step may take so many seconds and so many times what it takes without a mutant."""
 
 # Each mutant meets the same examples, and nobody reads the smallest one.
@@ -70,7 +72,7 @@ class Worker:
 
     def __init__(self, session: pytest.Session) -> None:
         self._stored = {**MISTAKES, **DEFECTS}
-        self._items = {item.nodeid: item for item in session.items if not item.nodeid.startswith(MODEL)}
+        self._items = {item.nodeid: item for item in session.items if _is_step(item)}
         self._model = next(item.module for item in session.items if item.nodeid.startswith(MODEL))  # type: ignore
         self._fixtures = lambda name: session._fixturemanager.getfixturedefs(name, session.items[0])
         self._random: list[Any] = []
@@ -178,6 +180,11 @@ class Worker:
                 failed.append(step)
             usual[step], lines[step] = time.monotonic() - began, sorted(met)
         return {"usual": usual, "failed": failed, "lines": lines}
+
+
+def _is_step(item: Any) -> bool:
+    """True if it is a test of its own, and needs no server but a Kafka."""
+    return not item.nodeid.startswith(MODEL) and not ELSEWHERE & set(item.fixturenames)
 
 
 def _recorded(model: Any) -> list[Any]:
