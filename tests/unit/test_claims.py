@@ -153,6 +153,10 @@ class Consumer:
     def held(self) -> int:
         return len(self.agent.view().held)
 
+    @property
+    def refused(self) -> int:
+        return self.agent.view().counters.refused_commits
+
     def process(self, end: int) -> None:
         """Process all that is held up to `end`."""
         offer = self.agent.offer(self.token)
@@ -629,3 +633,16 @@ def test_last_look_that_kafka_does_not_answer_holds_up_no_close(
 
     monkeypatch.setattr(Group, "positions", positions)
     assert close_in_order(quiet)
+
+
+@pytest.mark.parametrize("topic_id", ["A", "B"])
+def test_replacement_yields_to_higher_offsets_of_its_topic_alone(
+    topic_id: str, broker: Broker, quiet: Consumer, eventually: Eventually
+) -> None:
+    broker.answers["send_offsets_to_transaction"] = KafkaException(Reason(Reason.UNKNOWN_PRODUCER_ID, "no"))
+    quiet.process(20)
+    eventually(lambda: not broker.answers, what="the broker has forgotten its producer")
+    present = Committed(50, f"muster:c:{topic_id}")
+    broker.offsets["t", 0] = present
+    eventually(lambda: confirmed(quiet, lambda: broker.offsets["t", 0] != present or bool(quiet.refused)))
+    assert (broker.offsets["t", 0].offset, quiet.refused) == ((50, 1) if topic_id == "A" else (20, 0))

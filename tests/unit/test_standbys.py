@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from muster.core import wire
-from muster.core.assignors import load_assignor
+from muster.core.assignors import PlanningContext, load_assignor
 from muster.core.model import (
     Consumer,
     Membership,
@@ -188,6 +188,12 @@ class TestPlan:
         made = plan([before], self.CONSUMERS, load_assignor("co-partitioned", {"standbys": 1}))
         assert [made.owners["t"][p] for p in range(3)] == ["c", "b", "c"]
         assert all(made.owners["t"][p] not in made.standbys["t"][p] for p in range(4))
+
+    def test_excluded_consumer_neither_owns_nor_stands_by(self) -> None:
+        context = PlanningContext(exclusions={"c": frozenset("t")})
+        made = plan([topic({}, partitions=4)], self.CONSUMERS, load_assignor(ONE_STANDBY), context)
+        assert set(made.owners["t"].values()) == {"a", "b"}
+        assert {name for each in made.standbys["t"].values() for name in each} == {"a", "b"}
 
     def test_a_topic_in_mid_rebalance_holds_its_group_still(self) -> None:
         everything = dict.fromkeys(range(4), "a")
