@@ -24,7 +24,7 @@ from muster.core.model import (
     Transition,
 )
 from muster.core.offsets import TopicOffsets
-from muster.core.overrides import Overrides, RebalanceRequest
+from muster.core.overrides import Overrides, RebalanceRequest, SeekRequest
 from muster.core.progress import Look, Mark
 from muster.core.wire import WireError, racks_parent
 from muster.edges.consul import Members, WaitIndex
@@ -356,6 +356,13 @@ class SimulatedCluster:
 
     def read(self) -> Overrides:
         return self.decided
+
+    def end_seek(self, request: SeekRequest) -> bool:
+        tp = (request.topic, request.partition)
+        self.decided = replace(
+            self.decided, seeks={key: each for key, each in self.decided.seeks.items() if key != tp}
+        )
+        return True
 
     def end_rebalance(self, request: RebalanceRequest) -> bool:
         if self.decided.rebalance != request:

@@ -22,7 +22,7 @@ from muster.core.ownership import Place
 from muster.core.positions import Committed
 from muster.edges import kafka_fencing
 from muster.edges.kafka import Identities, KafkaError
-from muster.edges.kafka_fencing import PARALLEL, FencedCommits, transactional_id
+from muster.edges.kafka_fencing import PARALLEL, CommitOutcome, FencedCommits, transactional_id
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 
@@ -481,6 +481,28 @@ def test_replacement_that_is_queued_behind_another_one_is_not_begun_once_its_par
     y.assign({0: "y", 1: "y"}, 2)
     eventually(lambda: y.offered() == {0, 1})
     assert sorted(broker.epochs.values()) == [2, 3], "only the first one was initialised by x a second time"
+
+
+def test_commit_queued_behind_a_stuck_one_is_made_and_delays_no_other(
+    broker: Broker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"PARALLEL": 1, "ANSWER_WITHIN": 0.1, "STUCK_AFTER": 0.2}.items():
+        monkeypatch.setattr(kafka_fencing, name, value)
+    first, queued = ("t", 0), ("t", 1)
+    commits = Fenced(broker, "y", Group(broker))
+    eventually(lambda: commits.claim([first, queued]).done == {first, queued})
+    broker.stuck.update(producer for producer in broker.open if producer.key == first)
+
+    def commit(*partitions: tuple[str, int]) -> CommitOutcome:
+        return commits.commit(dict.fromkeys(partitions, 1), owned=lambda *_: None)
+
+    assert set(commit(first, queued).failed.values()) == {"no answer in time"}
+    outcome = eventually(lambda: found if (found := commit(queued, first)).done else None)
+    assert outcome is not None
+    assert outcome.done == {queued: 1}
+    assert "its producer is stuck" in outcome.failed[first], "in the same round"
+    assert len(broker.open) == 2
+    commits.close()
 
 
 def test_replacement_that_takes_long_to_initialise_is_not_replaced_and_holds_up_no_other(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from muster.core.overrides import Pause
 from muster.core.subscription import TopicOverride
 from muster.edges.consul import ConsulTooLargeError, WaitIndex
 from muster.edges.kafka import KafkaError
+from muster.edges.status import StatusResult
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connections import KafkaSettings
 from tests.support.runs import Topics, coordinator, run, settle, settled_world, state_of
@@ -171,6 +174,21 @@ def test_unreachable_status_is_asked_again_and_never_given_away(world: Simulated
     assert "isolate it ('muster isolate'" in stuck
     world.consumers["a"].answers = True
     settle(world, KAFKA, "sticky")
+
+
+def test_consumer_that_reported_is_not_asked_again_in_a_run(world: SimulatedCluster) -> None:
+    world.join("d")
+    world.consumers["a"].stuck = True
+    asked: Counter[str] = Counter()
+
+    def poll(consumers: Iterable[Consumer], timeout: float, **more: Any) -> Mapping[str, StatusResult]:
+        consumers = list(consumers)
+        asked.update(consumer.id for consumer in consumers)
+        return world.poll(consumers, timeout, **more)
+
+    replace(coordinator(world, KAFKA), poll=poll).advance(30)
+    assert asked["a"] > 10
+    assert asked["b"] < 5
 
 
 def test_answer_of_an_older_process_is_none(world: SimulatedCluster) -> None:

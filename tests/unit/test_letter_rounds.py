@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from muster.consumer.committer import PlaceWorker
 from muster.consumer.source.batch_size import Bounds
-from muster.core.model import TopicPartition
+from muster.core.model import Seek, TopicPartition
 from muster.core.parking import Answer
 from muster.core.positions import Committed
 from muster.core.turns import Failure
@@ -332,6 +332,16 @@ def test_replacement_writes_no_letter_again_that_has_landed(rejecting: Round) ->
     assert rejecting.write() == ""
     assert (rejecting.landed, rejecting.committed) == ([7, 70], 100)
     assert rejecting.agent.view().counters.dead_lettered == {"t": 2}
+
+
+def test_commit_notes_seek_and_stop_with_the_offset() -> None:
+    made = Round(Consumer())
+    made.consumer.assign({0, 1}, 2, {0: Seek("s1", 40)})
+    made.consumer.go(2, commits=False)
+    with made.agent.change() as own:
+        own.stop("t", True)
+    made.worker.commit()
+    assert made.kafka.stamps == {("t", 0): "muster:c:A:s1:stopped", TP: "muster:c:A::stopped"}
 
 
 def test_letters_without_a_topic_name_the_settings() -> None:

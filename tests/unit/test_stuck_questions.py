@@ -8,6 +8,7 @@ import pytest
 
 from muster.coordinator.stuck import questions
 from muster.core.model import FailingRecord
+from muster.core.overrides import Pause
 from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import SimulatedCluster
 
@@ -51,6 +52,15 @@ def test_no_question_is_asked_before_the_time_or_when_all_is_well(world: Simulat
     assert not patient.compute_assignment().stuck
     world.doubt = "Consul says there are none"
     assert not questions(coordinator(world, KAFKA, settings=PATIENCE))
+
+
+def test_paused_cluster_in_mid_rebalance_asks_no_question(world: SimulatedCluster) -> None:
+    stuck(world)
+    world.decided = replace(world.decided, paused=Pause(by="ann", at=1.0, why="a release"))
+    one = coordinator(world, KAFKA, settings=PATIENCE)
+    assert not questions(one)
+    assert one.compute_assignment().stuck == []
+    assert not one.stands_still("t")
 
 
 def test_a_question_is_obsolete_once_its_consumer_holds_up_nothing(world: SimulatedCluster) -> None:

@@ -237,9 +237,8 @@ class Coordinator:
             woke=woke,
             waited=round(waited, 3),
         )
-        owners = {}
-        if woke == LONG_POLL_OVER and not view.held:
-            owners = _some(view.live_owners(), self.cluster.long_poll_timeout)
+        idle = woke == LONG_POLL_OVER and not view.held
+        owners = _some(view.live_owners(), self.cluster.long_poll_timeout) if idle else {}
         view, found = self._look(view, owners)
         report = replace(report, stuck=found.stuck, warnings=view.warnings + found.named)
         transitions = self._transitions(view)

@@ -363,13 +363,11 @@ class _Partition:
         """Return `offset`, to be committed."""
         return Due(offset, self.source.topic_id, self.claim_epoch, self.sought, stopped=self.stopped)
 
-    def due_with_letters(self) -> Due | None:
-        """Return what was processed, to be committed with the letters of what was rejected; of very many only the
-        first ones, and the offset of the next."""
-        if not self.rejected or not self.outstanding or self.processed is None:
-            return None
+    def due_with_letters(self, processed: int) -> Due:
+        """Return `processed`, to be committed with the letters of what was rejected; of very many only the first
+        ones, and the offset of the next."""
         letters = sorted(self.rejected.items())
-        offset = letters[LETTERS][0] if len(letters) > LETTERS else self.processed
+        offset = letters[LETTERS][0] if len(letters) > LETTERS else processed
         return replace(self.due(offset), letters=tuple(letters[:LETTERS]))
 
     def acknowledged(self, offset: int, now: float) -> None:
@@ -429,12 +427,7 @@ class Ownership:
         self._given: dict[str, Source] = {}
         self._taken_up = 0
         self._asked = 0
-        self._answered = 0
-        self._offered: frozenset[TopicPartition] = frozenset()
-        self._running = False
-        self._plan = BatchPlan(0, {})
-        self._first = True
-        self._finished = True
+        self._reset_plan(running=False)
 
     # -- from ZooKeeper -----------------------------------------------------------------------------------
 
@@ -554,7 +547,7 @@ class Ownership:
         self._running = self._first = running
         self._finished = not running
         self._answered = self._asked
-        self._offered = frozenset()
+        self._offered: frozenset[TopicPartition] = frozenset()
         self._plan = BatchPlan(self._asked, {})
 
     def offer(self) -> Offer:
@@ -830,9 +823,9 @@ class Ownership:
         partitions is due meanwhile."""
 
         def offset(_tp: TopicPartition, topic: Topic, partition: _Partition) -> Due | None:
-            if partition.rejected and partition.outstanding:
+            if partition.rejected and partition.outstanding and partition.processed is not None:
                 lost = topic.recreated and topic.is_at(partition.source.place)
-                return None if lost else partition.due_with_letters()
+                return None if lost else partition.due_with_letters(partition.processed)
             over, stays = partition.pass_over, not (partition.refused or partition.closing or topic.recreated)
             ready = over is not None and over.letter and stays and not partition.outstanding
             return partition.due(over.offset + 1) if over is not None and ready else None
