@@ -21,7 +21,7 @@ from muster.core.model import TopicAssignment
 from muster.core.ownership import Place
 from muster.core.positions import Committed
 from muster.edges import kafka_fencing
-from muster.edges.kafka import Identities, KafkaError
+from muster.edges.kafka import Identities, KafkaError, PartitionError
 from muster.edges.kafka_fencing import PARALLEL, CommitOutcome, FencedCommits, transactional_id
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -668,3 +668,71 @@ def test_replacement_yields_to_higher_offsets_of_its_topic_alone(
     broker.offsets["t", 0] = present
     eventually(lambda: confirmed(quiet, lambda: broker.offsets["t", 0] != present or bool(quiet.refused)))
     assert (broker.offsets["t", 0].offset, quiet.refused) == ((50, 1) if topic_id == "A" else (20, 0))
+
+
+@pytest.mark.parametrize("what", ["unknown", "released", "failed"])
+def test_commit_without_a_claim_is_refused(what: str, broker: Broker, eventually: Eventually) -> None:
+    tp = ("t", 0)
+    commits = Fenced(broker, "y", Group(broker))
+    if what == "failed":
+        broker.fails.add("y")
+        eventually(lambda: "timed out" in commits.claim([tp]).failed.get(tp, ""))
+    elif what == "released":
+        eventually(lambda: tp in commits.claim([tp]).done)
+        commits.release([tp])
+    outcome = commits.commit({tp: 1})
+    assert (outcome.refused, outcome.done, outcome.failed) == ({tp: "its claim was given up"}, {}, {})
+    assert broker.offsets == {}
+    commits.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "producers"),
+    [
+        (Reason(Reason._TIMED_OUT, "no", retriable=True), 1),
+        (Reason(Reason.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no"), 2),
+        (Reason(Reason._FATAL, "no", fatal=True, retriable=True), 2),
+    ],
+)
+def test_claim_that_failed_for_good_takes_another_producer(
+    error: Reason, producers: int, broker: Broker, eventually: Eventually
+) -> None:
+    tp = ("t", 0)
+    commits = Fenced(broker, "y", Group(broker))
+    broker.answers["init_transactions"] = KafkaException(error)
+    eventually(lambda: commits.claim([tp]).failed)
+    eventually(lambda: tp in commits.claim([tp]).done)
+    assert len(broker.open) == producers
+    assert commits.commit({tp: 1}).done == {tp: 1}
+    commits.close()
+
+
+def test_partition_that_kafka_does_not_answer_for_holds_up_no_other(
+    broker: Broker,
+    consumer: Callable[[str], Consumer],
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, bad = Group.positions, ("t", 0)
+
+    def positions(self: Group, keys: Any) -> dict[tuple[str, int], Committed | None]:
+        found = read(self, keys)
+        if bad in found:
+            del found[bad]
+            raise PartitionError("one failed", found, {bad: "no coordinator"})
+        return found
+
+    monkeypatch.setattr(Group, "positions", positions)
+    y = consumer("y")
+    y.assign({0: "y", 1: "y"}, 1)
+    eventually(lambda: y.offered() == {1}, what="taken up")
+    assert "t [0]: no coordinator" in " ".join(y.agent.view().problems.values())
+    monkeypatch.setattr(Group, "positions", read)
+    eventually(lambda: y.offered() == {0, 1})
+    y.process(10)
+    eventually(lambda: broker.offsets.keys() == {bad, ("t", 1)}, what="committed")
+    monkeypatch.setattr(Group, "positions", positions)
+    broker.offsets["t", 1] = Committed(5)
+    y.process(20)
+    eventually(lambda: {each.offset for each in broker.offsets.values()} == {20}, what="committed again")
+    assert y.agent.view().counters.foreign_commits == 1, "which the look before the commit has found"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from muster.consumer import committer as committing
 from muster.consumer.agent import Agent
 from muster.consumer.commits import GuardedCommits
-from muster.consumer.committer import Committer
+from muster.consumer.committer import Committer, PlaceWorker
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Place
+from muster.edges.kafka import KafkaError
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -133,3 +135,63 @@ def test_worker_that_dies_ends_the_committer_and_all_others(
     with pytest.raises(RuntimeError, match="has ended"):
         running.end.result(10)
     assert all(worker.closed and worker.stopped.is_set() for worker in workers)
+
+
+class Group:
+    """`GroupOffsets`, of which nothing is asked."""
+
+    topics = None
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@pytest.fixture
+def worker(agent: Agent) -> PlaceWorker:
+    group: Any = Group()
+    return PlaceWorker(agent, "c", PLACES[0], group, GuardedCommits(group), threading.Event())
+
+
+def test_pauses_between_failed_attempts_grow_and_begin_again(worker: PlaceWorker, agent: Agent) -> None:
+    fails = iter([True] * 8 + [False] + [True] * 2)
+    pauses: list[float] = []
+    waits: list[int] = []
+    said: list[dict[str, str]] = []
+
+    def wait() -> bool:
+        said.append(agent.view().problems)
+        waits.append(len(pauses))
+        return len(waits) != 2
+
+    def work() -> None:
+        if next(fails):
+            raise KafkaError("Kafka is away")
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 10:
+            worker._stopped.set()
+
+    worker._serve("k", wait, work, sleep)
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2, 0.4]
+    assert waits == [0, 8, 8], "it waits for work where none has failed"
+    assert said == [{}, {}, {}]
+    assert agent.view().problems == {"k": "Kafka is away"}
+
+
+def test_worker_with_a_thread_that_died_is_not_alive(
+    worker: PlaceWorker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = threading.Event()
+
+    def look_at_topics(_: PlaceWorker) -> None:
+        died.set()
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(PlaceWorker, "look_at_topics", look_at_topics)
+    worker.start()
+    eventually(died.is_set)
+    eventually(lambda: not worker.alive)
+    worker._stopped.set()
+    worker.close()
+    assert not any(thread.is_alive() for thread in worker._threads)

@@ -731,6 +731,31 @@ def test_record_is_not_passed_over_while_its_partition_is_offered(consumer: Cons
     assert consumer.ownership.pass_over(("t", 0), PassOver(0))
 
 
+def test_record_is_passed_over_only_by_a_partition_before_it(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    pass_over = consumer.ownership.pass_over
+    assert not pass_over(("t", 7), PassOver(0)), "which is not held"
+    assert not pass_over(("t", 0), PassOver(0)), "where it stands is not known"
+    consumer.plan({0: (0, 5), 1: (0, 5)})
+    assert not pass_over(("t", 0), PassOver(0)), "the record is with the handler"
+    consumer.process()
+    assert not pass_over(("t", 0), PassOver(4)), "it is processed"
+    assert pass_over(("t", 0), PassOver(5))
+    consumer.assign({0}, epoch=2)
+    assert not pass_over(("t", 1), PassOver(5)), "which closes"
+
+
+def test_noted_epoch_counts_where_no_assignment_is_known(consumer: Consumer) -> None:
+    consumer.assign({0}, epoch=3)
+    consumer.ownership.keep_only([], 50)
+    assert not consumer.ownership.read("t", assignment({0}, 3), 60)
+    consumer.ownership.expect({"t": 7})
+    assert not consumer.ownership.read("t", assignment({0}, 6), 61)
+    consumer.ownership.expect({"t": 5})
+    assert not consumer.ownership.read("t", assignment({0}, 6), 62), "what was noted stays so"
+    assert consumer.ownership.read("t", assignment({0}, 7), 63)
+
+
 def test_refused_partition_is_not_kept_and_begins_no_claim() -> None:
     consumer = claiming()
     consumer.assign({0})

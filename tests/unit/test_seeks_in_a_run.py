@@ -155,3 +155,16 @@ def test_paused_cluster_carries_out_no_seek(
     one.advance(5)
     assert seeker.asked == []
     assert world.decided.seeks == {TP: ASKED}
+
+
+@pytest.mark.parametrize(("age", "wait"), [(1, 1.0), (50, 5.0), (10_000, 20.0)])
+def test_seek_is_looked_for_more_rarely_as_it_ages(
+    world: SimulatedCluster, one: Coordinator, age: float, wait: float
+) -> None:
+    one.advance(5)
+    newest = replace(ASKED, at=world.now - age)
+    older = replace(newest, topic="u", partition=1, at=newest.at - age)
+    world.decided = replace(world.decided, seeks={TP: newest, ("u", 1): older})
+    assert one.next_change() == pytest.approx(wait)
+    world.decided = replace(world.decided, paused=Pause(by="ann", at=1.0, why="a release"))
+    assert one.next_change() is None

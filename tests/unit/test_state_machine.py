@@ -25,7 +25,14 @@ from muster.core.model import (
 )
 from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
-from muster.core.state_machine import WENT_BACK, advance, consumers_to_ask, recreated, topics_ahead
+from muster.core.state_machine import (
+    WENT_BACK,
+    advance,
+    consumers_to_ask,
+    may_be_removed,
+    recreated,
+    topics_ahead,
+)
 from tests.support.snapshots import HALVES, NOW, expect, members, status, topic
 
 
@@ -765,3 +772,16 @@ class TestRebalanceDelay:
         assert first.assignment.owners == {2: "b", 3: "b"}
         done = expect(step(after(first), members("b"), dict.fromkeys(range(4), "b"), delay=30, now=NOW + 32))
         assert done.assignment.owners == dict.fromkeys(range(4), "b")
+
+
+def test_nodes_may_be_removed_once_they_name_no_consumer() -> None:
+    assert may_be_removed(replace(topic({}), assignment=None))
+    assert may_be_removed(topic({}, None))
+    assert may_be_removed(topic({}))
+    for named in (
+        topic({0: "a"}, None),
+        topic({0: "a"}),
+        topic({}, to_start={"a": {0}}),
+        topic({}, to_close={"a": {0}}),
+    ):
+        assert not may_be_removed(named)
