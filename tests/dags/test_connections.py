@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from muster.airflow.connections import CONNECTIONS, aconsul_settings
+from muster.settings.connection_lookup import CONNECTIONS as COMMAND_LINE
 from muster.settings.connection_parsing import ConnectionSettingsError
 from tests.dags.conftest import connection
 
@@ -32,6 +33,19 @@ def test_zookeeper_takes_several_hosts_a_chroot_and_the_settings_keys(given):
 def test_zookeeper_takes_a_port_for_every_host_that_has_none(given):
     given(conn_type="generic", host="a,b:2/root", port=2181)
     assert CONNECTIONS.zookeeper("c").hosts == "a:2181,b:2/root"
+
+
+@pytest.mark.parametrize("uri", ["zookeeper://a,b:2/root", "zookeeper://a:1/root/of/it"])
+def test_path_of_a_zookeeper_uri_is_its_chroot(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_C", uri)
+    for connections in (CONNECTIONS, COMMAND_LINE):
+        assert connections.zookeeper("c").hosts.endswith(uri[uri.index("/root") :])
+
+
+def test_two_chroots_are_refused(given):
+    given(conn_type="generic", host="a:1/root", schema="other")
+    with pytest.raises(ConnectionSettingsError, match=r"'c', key 'schema'.*'/root'; give one of them"):
+        CONNECTIONS.zookeeper("c")
 
 
 def test_zookeeper_credentials_are_read(given):

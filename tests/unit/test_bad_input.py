@@ -233,7 +233,10 @@ def test_a_supposition_of_a_billion_partitions_is_refused_at_once() -> None:
         suppose(WhatIf(partitions={"t": MOST_PARTITIONS + 1}), [snapshot], Membership({}))
 
 
-@pytest.mark.parametrize(("who", "why"), [("ann", "x" * 2_000), ("y" * 2_000, "because"), ("ann", "\udcff")])
+@pytest.mark.parametrize(
+    ("who", "why"),
+    [("ann", "x" * 2_000), ("y" * 2_000, "because"), ("ann", "\udcff"), ("ann", "a\nb"), ("a\x1b[0m", "b")],
+)
 def test_words_that_cannot_stand_beside_a_decision_are_refused(who: str, why: str) -> None:
     with pytest.raises(CommandError, match=r"reason|name"):
         Actor(who, why, 0.0)

@@ -116,6 +116,40 @@ def test_missing_and_old_requirements_fail_with_what_to_install(monkeypatch: pyt
     assert found["extra spark"].outcome is CheckOutcome.OK
 
 
+@pytest.mark.parametrize(
+    ("spark", "says", "outcome"),
+    [
+        ("4.2.0", 'openjdk version "17.0.1" 2021', CheckOutcome.OK),
+        ("4.2.0", 'openjdk version "11.0.2" 2019', CheckOutcome.FAILED),
+        ("3.5.7", 'java version "1.8.0_392"', CheckOutcome.OK),
+        ("4.2.0", "", CheckOutcome.FAILED),
+    ],
+)
+def test_java_is_looked_at_where_spark_is(
+    spark: str, says: str, outcome: CheckOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if says:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.setattr(packages, "_version", {"pyspark": spark}.get)
+    (check,) = (check for check in packages.check_packages(Part("packages")) if check.name == "Java")
+    assert check.outcome is outcome
+    assert str(tmp_path) in check.found
+    assert outcome is CheckOutcome.OK or "JAVA_HOME" in check.step
+
+
+def test_spark_without_any_java_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(packages, "_version", {"pyspark": "4.2.0"}.get)
+    (check,) = (check for check in packages.check_packages(Part("packages")) if check.name == "Java")
+    assert check.outcome is CheckOutcome.FAILED
+    assert "'java' is not on the PATH" in check.found
+
+
 def doctor(path: Path, *args: str, **connections: str) -> Result:
     return CliRunner().invoke(main, ["doctor", *args], env={"MUSTER_CLUSTERS": str(path), **connections})
 

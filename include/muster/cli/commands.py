@@ -14,13 +14,12 @@ from typing import Any
 
 import click
 
-from muster.cli.errors import explained
+from muster.cli.errors import explained, read_clusters
 from muster.cli.what_if import PairType
 from muster.commands.audit import carry_out, foreseen
 from muster.commands.command import SHOWN, Actor, Command, CommandError, Field, Kind, brief
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
-from muster.settings.clusters import load_clusters
 from muster.settings.connection_lookup import CONNECTIONS
 
 _SHARED: tuple[click.Parameter, ...] = (
@@ -39,7 +38,7 @@ def click_command(command: Command) -> click.Command:
                 raise click.UsageError("Missing option '--reason'.")
             reason = "preview"
         with explained():
-            target = Target.of(load_clusters()[cluster], CONNECTIONS, own_rights=True)
+            target = Target.of(read_clusters()[cluster], CONNECTIONS, own_rights=True)
             given = _given(command.fields, typed)
             if typed.get("preview"):
                 seen = foreseen(command, target, Actor(by, reason, time.time()), given)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from muster.cli.errors import explained
+from muster.cli.errors import explained, read_clusters
 from muster.cli.history import seconds
 from muster.cli.tables import console, table
 from muster.commands.actions.dead_letters import MOST, NoLettersError, Wanted, place_of
@@ -24,7 +24,6 @@ from muster.commands.command import Actor, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.edges.dead_letters import Letter, read_letters
-from muster.settings.clusters import load_clusters
 from muster.settings.connection_lookup import CONNECTIONS
 
 SHOWN_VALUE = 60
@@ -75,7 +74,7 @@ def list_(cluster: str, limit: int, as_text: bool, **filters: Any) -> None:
     """
     wanted = _wanted(time.time(), **filters)
     with explained():
-        settings = load_clusters().chosen(cluster)
+        settings = read_clusters().chosen(cluster)
         name, topic = settings.name, settings.dead_letter_topic
         letters = read_letters(CONNECTIONS.kafka(settings.kafka), topic, settings.group_id)
         found = deque(filter(wanted.takes, letters), maxlen=limit)
@@ -134,7 +133,7 @@ def replay(
     run = partial(write_back, wanted, places=places, again=again, to=to, most=limit)
     with explained():
         actor = Actor(by, reason, now)
-        target = Target.of(load_clusters().chosen(cluster), CONNECTIONS, own_rights=True)
+        target = Target.of(read_clusters().chosen(cluster), CONNECTIONS, own_rights=True)
         command = replace(COMMANDS["replay-deadletters"], run=run, fields=())
         try:
             outcome = carry_out(command, target, actor, {}, VIA)

@@ -52,8 +52,11 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
         problem, step = explained(error)
         general.append(settings.failed("files", problem, step))
     else:
-        right = clusters.clusters.keys() - clusters.errors.keys()
-        general.append(settings.ok("files", f"{clusters.path}: {len(right)} clusters that are right"))
+        known = clusters.clusters.keys() | clusters.errors.keys()
+        right = len(known) - len(clusters.errors)
+        general.append(
+            settings.ok("files", f"{clusters.path}: {right} of {len(known)} clusters have no mistake")
+        )
         for what, wrong in clusters.general.items():
             general.append(settings.failed(what, wrong, "correct the file"))
         if clusters.retention is not None:

@@ -22,7 +22,7 @@ from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
 from muster.edges.kafka_admin import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.clusters import SettingsError
+from muster.settings.clusters import Clusters, SettingsError, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 _CODES: Mapping[type[Exception], int] = {
@@ -47,6 +47,14 @@ def explained() -> Iterator[None]:
     except tuple(_CODES) as error:
         code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
         end(str(error), code)
+
+
+def read_clusters() -> Clusters:
+    """Return what the settings hold, and name on stderr each file that cannot be used. Raises `SettingsError`."""
+    clusters = load_clusters()
+    for mistake in clusters.general.values():
+        click.echo(f"Warning: {mistake}", err=True)
+    return clusters
 
 
 def end(message: str, code: int) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from muster.cli.errors import explained
+from muster.cli.errors import explained, read_clusters
 from muster.cli.tables import console
 from muster.cluster.sources import Opener, Sources
 from muster.core.history import CommandEntry, Record, Unreadable
@@ -20,7 +20,6 @@ from muster.core.model import Move
 from muster.core.partition_list import format_partitions
 from muster.core.rebalances import Event, Quiet, Rebalance, events
 from muster.settings.cluster_settings import Duration
-from muster.settings.clusters import load_clusters
 
 PAGE = 200
 """Entries that are read at once."""
@@ -59,7 +58,7 @@ def history(
     now = time.time()
     start = 0.0 if since is None else now - since
     with explained():
-        settings = load_clusters().chosen(cluster)
+        settings = read_clusters().chosen(cluster)
         with opener(settings) as sources:
             found = _read(sources, now, start, limit, topic)
     if as_text:

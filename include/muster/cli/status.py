@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from muster.cli.errors import explained
+from muster.cli.errors import explained, read_clusters
 from muster.cli.tables import console, cut, listed, table
 from muster.cluster.condition import Condition, ConsumerState
 from muster.cluster.reader import read_once
@@ -21,7 +21,6 @@ from muster.cluster.sources import Opener, Sources
 from muster.cluster.state import ClusterState
 from muster.core import losses
 from muster.core.model import State
-from muster.settings.clusters import load_clusters
 
 NOT_WELL = 5
 """Exit code of `--check` where something needs a look."""
@@ -59,7 +58,7 @@ def read_cluster(
 ) -> Iterator[tuple[Sources, ClusterState]]:
     """Read a cluster's `places`; its servers stay open for the block. ZooKeeper and Consul have to answer."""
     with explained():
-        settings = load_clusters().chosen(cluster)
+        settings = read_clusters().chosen(cluster)
         with opener(settings) as sources:
             reading = read_once(settings, sources, places)
             for needed in (reading.zookeeper, reading.consul):

@@ -65,8 +65,8 @@ def parse_partitions(text: str) -> frozenset[int]:
 class Actor:
     """Who gives a command (`name`), for what `reason`, and when (`at`, seconds since the epoch).
 
-    Raises `CommandError` without a reason, and for texts that cannot be kept beside an override: too long, or not
-    Unicode.
+    Raises `CommandError` without a reason, and for texts that are too long, or have characters that cannot be shown:
+    a line break would forge a line wherever it is printed.
     """
 
     name: str
@@ -78,8 +78,10 @@ class Actor:
             raise CommandError("no reason was given; say why; it is recorded in the audit history")
         for what, text in (("reason", self.reason), ("name of who decided it", self.name)):
             brief(what, text)
-            if not text.isprintable() and text.encode("utf-8", "replace").decode() != text:
-                raise CommandError(f"the {what} is not Unicode: {text[:100]!r}; write it again")
+            if not text.isprintable():
+                raise CommandError(
+                    f"the {what} {text[:100]!r} has characters that cannot be shown, like a line break; correct it"
+                )
 
     def __str__(self) -> str:
         return f"{self.reason} (by {self.name})"

@@ -115,6 +115,11 @@ def _who(settings: KafkaSettings) -> str:
     return f"as user {user!r}" if user else "without a user"
 
 
+def _user(settings: KafkaSettings) -> str:
+    user = settings.config.get("sasl.username")
+    return f"user {user!r}" if user else "clients without a user"
+
+
 def _brokers(settings: KafkaSettings) -> str:
     try:
         admin = Admin(settings)
@@ -140,8 +145,8 @@ def _topics(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listi
         return part.failed(
             "topics",
             named(wrong),
-            f"create the topics, correct the settings, or let {_who(settings)} describe them: Kafka hides "
-            "a topic from users that may not",
+            f"create the topics, correct the settings, or allow {_user(settings)} to describe them: Kafka "
+            "hides a topic from users that may not",
             wrong,
         )
     found: Mapping[str, int] = {

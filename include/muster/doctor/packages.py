@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
@@ -16,6 +19,9 @@ RUNTIMES = {"Airflow": "apache-airflow", "Spark": "pyspark"}
 EXTRAS = {"airflow": "apache-airflow", "spark": "pyspark", "delta": "deltalake"}
 """Extras of the package, and the one of its requirements without which an extra is not used here."""
 
+JAVA_OF_SPARK_3, JAVA_OF_SPARK_4 = 8, 17
+"""The least versions of Java that Spark's own pages name."""
+
 
 def check_packages(part: Part) -> Iterator[Check]:
     """Make one check for each runtime, and one for what the package and each extra requires."""
@@ -26,6 +32,8 @@ def check_packages(part: Part) -> Iterator[Check]:
             yield part.ok(name, "is not installed here, and not needed for the command line")
         else:
             yield check_version(part, name, found, name)
+    if (spark := _version("pyspark")) is not None:
+        yield _java(part, spark)
     try:
         declared = requires("muster") or []
     except PackageNotFoundError:
@@ -36,6 +44,25 @@ def check_packages(part: Part) -> Iterator[Check]:
         if _version(needed) is not None:
             own = [each for each in declared if re.search(rf"extra == ['\"]{extra}['\"]", each)]
             yield _requirements(part, f"extra {extra}", own)
+
+
+def _java(part: Part, spark: str) -> Check:
+    """Check the Java that Spark's scripts would start."""
+    least = JAVA_OF_SPARK_4 if numbers(spark) >= (4,) else JAVA_OF_SPARK_3
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    step = f"install a JDK, {least} or later, or set JAVA_HOME to one"
+    if java is None:
+        return part.failed("Java", "'java' is not on the PATH, and Spark does not start without it", step)
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        return part.failed("Java", f"{java} -version: {error}", step)
+    said = done.stderr.strip().partition("\n")[0]
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is not None and int(found[1]) < least:
+        return part.failed("Java", f"{java} is {said}, too old for Spark {spark}", step)
+    return part.ok("Java", f"{java}: {said}")
 
 
 def _requirements(part: Part, name: str, declared: list[str]) -> Check:

@@ -99,7 +99,15 @@ def parse_zookeeper(connection: ConnectionFields, extra: Mapping[str, Any]) -> Z
     values = _from_extra(connection, ZooKeeperSettings, extra, {"hosts", "username", "password"})
     if not connection.host:
         raise _wrong(connection, "host", "is empty; expected 'h1:2181,h2:2181', or a host and a port")
-    values["hosts"] = _with_port(connection.host, connection.port)
+    host, slash, chroot = connection.host.partition("/")
+    if connection.schema and chroot.strip("/") not in {"", connection.schema.strip("/")}:
+        raise _wrong(
+            connection, "schema", f"is a path other than the one of the host, '/{chroot}'; give one of them"
+        )
+    # A connection that is given as a URI has the path behind its hosts here.
+    if path := chroot.strip("/") or (connection.schema or "").strip("/"):
+        slash = f"/{path}"
+    values["hosts"] = _with_port(host, connection.port) + slash
     values |= _present(username=connection.login, password=connection.password)
     if connection.login and not (extra.get("auth_scheme") or extra.get("sasl_mechanism")):
         raise _wrong(
@@ -173,8 +181,7 @@ def _present(**values: Any) -> dict[str, Any]:
 def _with_port(host: str, port: int | None) -> str:
     if not port:
         return host
-    servers, slash, chroot = host.partition("/")
-    return ",".join(s if ":" in s else f"{s}:{port}" for s in servers.split(",")) + slash + chroot
+    return ",".join(s if ":" in s else f"{s}:{port}" for s in host.split(","))
 
 
 def _from_extra(
