@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ class Producer:
         self.name = transactional_id("c", "g", *key)
         self.epoch = -1
         self.item: Any = None
-        self.aborted = False
+        self.aborted = self.lonely = False
         broker.open.append(self)
 
     def _hear(self, call: str) -> None:
@@ -67,7 +68,8 @@ class Producer:
             raise error
 
     def list_topics(self, *_: object, **__: object) -> None:
-        """Settled at once."""
+        if self.lonely:
+            raise KafkaException(Reason(Reason._TRANSPORT, "no broker"))
 
     def init_transactions(self, _timeout: float) -> None:
         with self.broker.lock:
@@ -668,6 +670,55 @@ def test_replacement_yields_to_higher_offsets_of_its_topic_alone(
     broker.offsets["t", 0] = present
     eventually(lambda: confirmed(quiet, lambda: broker.offsets["t", 0] != present or bool(quiet.refused)))
     assert (broker.offsets["t", 0].offset, quiet.refused) == ((50, 1) if topic_id == "A" else (20, 0))
+
+
+def test_queued_commit_that_is_released_meanwhile_is_never_made(
+    broker: Broker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_fencing, "PARALLEL", 1)
+    first, queued = ("t", 0), ("t", 1)
+    commits = Fenced(broker, "y", Group(broker))
+    eventually(lambda: commits.claim([first, queued]).done == {first, queued})
+    broker.stuck.update(broker.open)
+    with ThreadPoolExecutor() as pool:
+        ended = threading.Event()
+        asked = pool.submit(commits.commit, {first: 1, queued: 1})
+        eventually(lambda: commits._fences[queued].call)
+        commits.release([queued], lambda _: ended.set())
+        assert ended.wait(10), "its producer is let go of at once"
+        broker.freed.set()
+        outcome = asked.result(10)
+    assert (outcome.done, outcome.failed) == ({first: 1}, {queued: "no answer in time"})
+    assert broker.offsets.keys() == {first}
+    commits.close()
+
+
+@pytest.mark.parametrize(
+    ("finds", "others", "opened"), [(False, True, 2), (True, True, 1), (False, False, 1)]
+)
+def test_producer_alone_without_a_broker_is_replaced(
+    finds: bool,
+    others: bool,
+    opened: int,
+    broker: Broker,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tp, gone = ("t", 0), KafkaException(Reason(Reason._TRANSPORT, "no broker", retriable=True))
+    commits = Fenced(broker, "y", Group(broker))
+    eventually(lambda: commits.claim([tp]).done)
+    monkeypatch.setattr(Group, "answers", lambda _: others, raising=False)
+    (first,) = broker.open
+    if not finds:
+        first.lonely = True
+    broker.answers["commit_transaction"] = gone
+    assert "no broker" in commits.commit({tp: 1}).failed[tp]
+    outcome = commits.commit({tp: 1}, owned=lambda *_: None)
+    if opened == 2:
+        assert "its producer finds no broker, and it waits" in outcome.failed[tp]
+    eventually(lambda: commits.commit({tp: 1}).done)
+    assert len(broker.open) == opened
+    commits.close()
 
 
 @pytest.mark.parametrize("what", ["unknown", "released", "failed"])

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between two attempts, at first and at most."""
+LOOK_UP = 1.0
+"""Seconds of a wait for work, until it is seen whether to stop; and of the end of a thread."""
 TOPICS_LOOK = 2.0
 """Seconds between two looks at the topics' ids. What is read of a topic in between is read again when its new id is
 known."""
@@ -78,7 +80,7 @@ class Committer:
         try:
             while not self._stopped.is_set():
                 beat()
-                for place in self._agent.wait_for_place(self._places.keys(), timeout=1.0):
+                for place in self._agent.wait_for_place(self._places.keys(), timeout=LOOK_UP):
                     self._places[place] = self._open(place)
                 for place, worker in self._places.items():
                     if not worker.alive and not self._stopped.is_set():
@@ -176,7 +178,7 @@ class PlaceWorker:
     def close(self) -> None:
         """Let go of the connections; a call under way ends by itself."""
         for thread in self._threads:
-            thread.join(1.0)
+            thread.join(LOOK_UP)
         self._commits.close()
         self._group.close()
 
@@ -212,7 +214,7 @@ class PlaceWorker:
             lambda own: bool(
                 own.due(self._agent.clock()).get(self._place) or own.last_looks().get(self._place)
             ),
-            timeout=1.0,
+            timeout=LOOK_UP,
         )
 
     def commit(self) -> None:
@@ -272,7 +274,7 @@ class PlaceWorker:
     # -- dead letters -------------------------------------------------------------------------------------
 
     def _wait_for_letters(self) -> bool:
-        return bool(self._agent.letters(self._place, timeout=1.0))
+        return bool(self._agent.letters(self._place, timeout=LOOK_UP))
 
     def dead_letter(self) -> None:
         """Write the dead letters that are due, each with an offset after its record. Raises `KafkaError` if some have
@@ -362,7 +364,9 @@ class PlaceWorker:
     # -- claims -------------------------------------------------------------------------------------------
 
     def _wait_for_claims(self) -> bool:
-        return self._agent.wait_for(lambda own: bool(self._unclaimed(own) or self._unused(own)), timeout=1.0)
+        return self._agent.wait_for(
+            lambda own: bool(self._unclaimed(own) or self._unused(own)), timeout=LOOK_UP
+        )
 
     def _unclaimed(self, own: Ownership) -> dict[TopicPartition, int]:
         """Return the claims to make, with their claim epochs."""
@@ -377,7 +381,7 @@ class PlaceWorker:
         """Sleep, but not while a claim is to be given up: its partition is closed only after that."""
         until = time.monotonic() + seconds
         while not self._stopped.is_set() and (left := until - time.monotonic()) > 0:
-            if self._agent.wait_for(self._unused, min(1.0, left)):
+            if self._agent.wait_for(self._unused, min(LOOK_UP, left)):
                 return
 
     def claim(self) -> None:

@@ -71,6 +71,9 @@ ABORT_WITHIN = 5.0
 SETTLE_WITHIN = 1.0
 """Seconds to wait for a producer's connection to settle, before it is initialised nevertheless."""
 
+SETTLED_AFTER = 2
+"""Answers after which a connection has settled: the first is the bootstrap servers', the second a broker's."""
+
 LOST = frozenset(
     {
         confluent_kafka.KafkaError._FENCED,
@@ -172,8 +175,7 @@ class _Fence:
     @property
     def claims_again(self) -> bool:
         """Whether it is a replacement whose claim was tried, and is to be tried again."""
-        tried = self.called_at > 0 and self.call is None
-        return self.replaces and self.phase is _Phase.INITIALISE and tried
+        return self.replaces and self.phase is _Phase.INITIALISE and self.call is None
 
     def initialise(self, timeout: float, landed: Callable[[], None] = lambda: None) -> None:
         """Fence off the former owner of the partition. Raises KafkaException; calling again resumes."""
@@ -189,11 +191,10 @@ class _Fence:
         """Wait until the producer is past its bootstrap servers.
 
         librdkafka (2.16) drops the connection to them once it knows the brokers. Where that meets its question for
-        the transaction's coordinator, every fifth time or so, it asks again half a second later. The first answer
-        here is the bootstrap servers', the second one a broker's.
+        the transaction's coordinator, every fifth time or so, it asks again half a second later.
         """
         with suppress(KafkaException):  # the initialisation will say so
-            for _ in range(2):
+            for _ in range(SETTLED_AFTER):
                 self.producer.list_topics(self.topic, timeout=timeout)
 
     def finds_a_broker(self) -> bool:
