@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from muster.coordinator.coordinator import Coordinator, _some
+from muster.coordinator.coordinator import FIRST_POLL, LAST_POLL, POLL_GROWTH, Coordinator, _some
 from muster.coordinator.reports import ConsumersReport
 from muster.coordinator.stuck import questions
 from muster.core import wire
@@ -626,3 +626,28 @@ def test_owners_of_a_large_cluster_are_asked_in_turns(owners: int, long_poll: fl
     assert len(found) == asked
     assert found.items() <= owned.items()
     assert len(_some(owned, long_poll) | found) > asked or asked == owners, "others each time"
+
+
+@pytest.mark.parametrize("takes", [0.0, 5.0])
+def test_pauses_of_a_run_grow_until_something_changes(world: SimulatedCluster, takes: float) -> None:
+    world.consumers["a"].stuck = True
+    world.consumers["c"].alive = False
+    pauses: list[float] = []
+
+    def poll(*asked: Any, **more: Any) -> Mapping[str, StatusResult]:
+        world.now += takes
+        return world.poll(*asked, **more)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        world.consumers["b"].alive = len(pauses) < 20
+        world.pause(seconds)
+
+    replace(coordinator(world, KAFKA), poll=poll, pause=pause).advance(100)
+    if takes:
+        assert min(pauses) == takes, "a look that takes long is not made more often than every other moment"
+        return
+    assert (pauses[0], pauses[-1]) == (FIRST_POLL, LAST_POLL)
+    for before, after in itertools.pairwise(pauses):
+        assert after in (FIRST_POLL, pytest.approx(min(before * POLL_GROWTH, LAST_POLL)))
+    assert pauses.count(FIRST_POLL) > 1, "after a change"
