@@ -745,6 +745,29 @@ def test_record_is_passed_over_only_by_a_partition_before_it(consumer: Consumer)
     assert not pass_over(("t", 1), PassOver(5)), "which closes"
 
 
+def test_record_passed_over_meanwhile_is_read_by_the_plan_of_the_open_offer(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.batch({0: (0, 70)})
+    assert consumer.ownership.pass_over(("t", 0), PassOver(70))
+    asked, _ = consumer.offered()
+    consumer.commit()
+    consumer.ownership.planned(asked, {"t": {0: (70, 80)}})
+    consumer.process()
+    assert consumer.due() == {HERE.place: {("t", 0): 80}}
+    consumer.batch({0: (80, 90)})
+
+
+def test_list_of_topics_counts_from_its_own_transaction(consumer: Consumer) -> None:
+    own = consumer.ownership
+    assert own.read("t", assignment({0}), 5)
+    assert own.read("t", assignment({0}), 5), "read twice"
+    assert not own.read("t", assignment({0}), 4)
+    assert (own.missing([], 4), own.missing([], 5), own.missing(["t"], 4)) == (["t"], [], [])
+    assert (own.keep_only([], 4), own.keep_only(["t"], 5)) == ([], [])
+    assert own.keep_only([], 5) == ["t"]
+    assert (own.missing([], 4), own.keep_only([], 6)) == ([], [])
+
+
 def test_noted_epoch_counts_where_no_assignment_is_known(consumer: Consumer) -> None:
     consumer.assign({0}, epoch=3)
     consumer.ownership.keep_only([], 50)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.consumer.source.batch_size import Bounds
-from muster.core.model import FailingRecord
+from muster.core.model import FailingRecord, Seek
 from muster.core.ownership import LETTERS
 from muster.core.parking import Answer
 from muster.core.turns import Failure
@@ -80,6 +80,18 @@ def test_acknowledged_letters_are_not_written_again(kafka: PlannedKafka) -> None
     consumer.go(1)
     consumer.acknowledge(late)
     assert consumer.write_letters().keys() == {170}
+
+
+def test_letter_of_a_record_behind_a_seek_waits_for_its_next_reading(kafka: PlannedKafka) -> None:
+    consumer = Consumer(kafka, {3, 7, 70})
+    consumer.go(1)
+    consumer.assign({0, 1, 2}, 2, {1: Seek("s1", 7)})
+    assert consumer.plan()
+    assert consumer.write_letters().keys() == {3}
+    assert kafka.committed[TP] == 7
+    consumer.process()
+    assert consumer.write_letters().keys() == {7, 70}
+    assert kafka.committed[TP] == 100
 
 
 def test_very_many_letters_are_written_in_parts(kafka: PlannedKafka) -> None:
