@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError as Reason
 from confluent_kafka import KafkaException
@@ -22,6 +23,7 @@ from muster.core.model import TopicAssignment
 from muster.core.ownership import Place
 from muster.core.positions import Committed
 from muster.edges import kafka_fencing
+from muster.edges.dead_letters import LARGEST
 from muster.edges.kafka import Identities, KafkaError, PartitionError
 from muster.edges.kafka_fencing import PARALLEL, CommitOutcome, FencedCommits, transactional_id
 from muster.settings.connections import KafkaSettings
@@ -787,3 +789,19 @@ def test_partition_that_kafka_does_not_answer_for_holds_up_no_other(
     y.process(20)
     eventually(lambda: {each.offset for each in broker.offsets.values()} == {20}, what="committed again")
     assert y.agent.view().counters.foreign_commits == 1, "which the look before the commit has found"
+
+
+def test_producer_is_transactional_and_answers_soon(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[object, dict[str, Any]]] = []
+    monkeypatch.setattr(kafka_fencing, "open_client", lambda kind, config: opened.append((kind, config)))
+    given = {"bootstrap.servers": "k:9092", "isolation.level": "read_uncommitted", "client.id": "me"}
+    group: Any = Group(broker)
+    FencedCommits(KafkaSettings(config=given), "c", group)._open(("t", 1))
+    ((kind, config),) = opened
+    assert kind is confluent_kafka.Producer
+    assert config["transactional.id"] == "muster/c/t/1/g"
+    assert config["transaction.timeout.ms"] == "30000"
+    assert config["socket.timeout.ms"] == "5000"
+    assert (config["bootstrap.servers"], config["client.id"]) == ("k:9092", "me")
+    assert config["message.max.bytes"] == str(LARGEST)
+    assert "isolation.level" not in config, "which a producer does not know"

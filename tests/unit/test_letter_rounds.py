@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError as Reason
@@ -152,8 +152,10 @@ class Group:
     def __init__(self, kafka: PlannedKafka) -> None:
         self.kafka = kafka
         self.topics: Any = self
+        self.looks = 0
 
     def positions(self, keys: Any) -> dict[TopicPartition, Committed | None]:
+        self.looks += 1
         return self.kafka.positions(keys)
 
     def metadata(self) -> None:
@@ -170,7 +172,7 @@ class Round:
         self.consumer = consumer
         self.kafka, self.agent = consumer.kafka, consumer.agent
         self.letters = Letters(consumer.kafka)
-        group: Any = Group(consumer.kafka)
+        group = self.group = cast("Any", Group(consumer.kafka))
         commits = Fenced(SETTINGS, "c", group)
         commits.letters = self.letters
         commits.claim([("t", 0), TP])
@@ -342,6 +344,31 @@ def test_commit_notes_seek_and_stop_with_the_offset() -> None:
         own.stop("t", True)
     made.worker.commit()
     assert made.kafka.stamps == {("t", 0): "muster:c:A:s1:stopped", TP: "muster:c:A::stopped"}
+
+
+@pytest.mark.parametrize("what", ["commit", "letters"])
+def test_group_is_not_looked_at_right_after_a_failed_commit(what: str) -> None:
+    """The commit may still be under way, and Kafka would not tell."""
+    made = Round(Consumer(rejects={107}))
+    made.consumer.go(1)
+    made.kafka.ends |= dict.fromkeys(made.kafka.ends, 200)
+    made.consumer.go(1, commits=False)
+    made.letters.answers["commit"] = Reason(Reason._TIMED_OUT, "no answer in time", retriable=True)
+    if what == "letters":
+        assert "no answer in time" in made.write()
+    else:
+        with pytest.raises(KafkaError, match="committing offsets for group g: t"):
+            made.worker.commit()
+    looks = made.group.looks
+    made.worker.commit()
+    assert made.group.looks == looks
+    assert made.kafka.committed["t", 0] == 200
+    made.write()
+    made.kafka.ends |= dict.fromkeys(made.kafka.ends, 300)
+    made.consumer.go(1, commits=False)
+    made.worker.commit()
+    assert made.group.looks == looks + 1
+    assert made.agent.view().counters.failed_commits == (what == "commit")
 
 
 def test_letters_without_a_topic_name_the_settings() -> None:

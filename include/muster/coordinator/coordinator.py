@@ -235,7 +235,7 @@ class Coordinator:
             warnings=view.warnings,
             states=view.states(),
             woke=woke,
-            waited=round(waited, 3),
+            waited=waited,
         )
         idle = woke == LONG_POLL_OVER and not view.held
         owners = _some(view.live_owners(), self.cluster.long_poll_timeout) if idle else {}
