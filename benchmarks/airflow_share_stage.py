@@ -110,6 +110,7 @@ class Stage:
             with AirflowApi(self.stack.airflow.url, "admin", password) as api:
                 for dag in (*map(coordinator, self._polls), PRUNING_DAG):
                     wait_for(f"DAG {dag} is parsed", partial(api.has_dag, dag), _PATIENCE)
+                api.set_paused(PRUNING_DAG, True)  # until it is measured
                 yield api
         finally:
             self.stack.down()

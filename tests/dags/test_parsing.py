@@ -39,6 +39,7 @@ print(json.dumps({
             "tasks": sorted(dag.task_dict),
             "schedule": dag.schedule,
             "doc": dag.doc_md,
+            "on": dag.is_paused_upon_creation is False,
             "routes": sorted({
                 (task.queue, task.pool, task.executor or "", task.priority_weight) for task in dag.tasks
             }),
@@ -181,6 +182,10 @@ def test_consumers_dag_says_what_deleting_it_does(clusters):
     )
     for promise in ("every consumer is stopped", "the DAG comes back", "paused"):
         assert promise in said
+
+
+def test_pruning_is_on_from_the_beginning(clusters):
+    assert parse(DAGS, clusters("clusters:" + GOOD))["dags"]["muster_pruning"]["on"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import yaml
 
 from muster.airflow import pruning
 from muster.settings.clusters import SettingsError
+from muster.settings.connection_parsing import MissingConnectionError
 
 
 def test_old_logs_of_ours_go_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +37,10 @@ def test_old_logs_of_ours_go_and_others_stay(tmp_path: Path, monkeypatch: pytest
     clusters.write_text(yaml.safe_dump({"clusters": {}, "retention": {"quiet_runs": "soon"}}))
     with pytest.raises(SettingsError, match="nothing is deleted until"):
         pruning.prune_logs(tmp_path / "logs")
+
+
+def test_pruning_without_its_connection_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clusters.yaml").write_text("clusters: {}")
+    monkeypatch.setenv("MUSTER_CLUSTERS", str(tmp_path / "clusters.yaml"))
+    with pytest.raises(MissingConnectionError, match="'muster_airflow'"):
+        pruning.prune_runs(tmp_path / "logs")

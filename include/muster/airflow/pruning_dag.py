@@ -18,8 +18,9 @@ default `quiet_runs` (which did nothing) after a day, failures after a week, reb
 days. Only Muster's own DAGs are touched; the history in ZooKeeper is pruned by each coordinator itself.
 
 It deletes runs through Airflow's REST API, as the user of the connection `muster_airflow` (type `http`: host, port,
-login and password, or a bearer token as the password), who must have the right to delete DAG runs. Unpause this DAG
-once that connection is there.
+login and password, or a bearer token as the password), who must have the right to delete DAG runs. This DAG is on from
+the beginning. Without that connection `prune_runs` **fails** every hour and says so: runs and their logs only grow
+until it is there.
 """
 
 
@@ -34,6 +35,7 @@ def pruning_dag() -> DAG:
         start_date=datetime(2024, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
+        is_paused_upon_creation=False,  # a coordinator's runs grow from its first minute on
         default_args={"owner": "muster", "retries": 0, "execution_timeout": timedelta(minutes=15)},
         tags=["muster"],
     ) as dag:
