@@ -36,7 +36,7 @@ LONG ?=
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
 .PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-mutants test-hosts test-week test-install bench-assignors bench-throughput bench-scale bench-failover \
-  bench-airflow-share bench-many-clusters bench picture screenshots docs check \
+  bench-airflow-share bench-airflow-growth bench-many-clusters bench picture screenshots docs check \
   quick format lock clean
 
 help: ## List the targets
@@ -141,6 +141,9 @@ bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own gr
 
 bench-airflow-share: fetch ## What Airflow costs and adds, beside its own defaults (BENCH="--quick": six minutes)
 	@$(PYTHON) -m benchmarks.airflow_share $(BENCH)
+
+bench-airflow-growth: fetch $(CELERY_STAMP) ## What 100,000 runs and thousands of deferrals leave in Airflow, pruned and not (BENCH="--quick": six minutes)
+	@$(PYTHON) -m benchmarks.airflow_growth $(BENCH)
 
 bench-many-clusters: fetch $(CELERY_STAMP) ## Slots, CPU and speed of a hundred clusters on one Airflow, beside one (BENCH="--clusters 1 --clusters 10")
 	@$(PYTHON) -m benchmarks.many_clusters $(BENCH)
