@@ -52,7 +52,7 @@ COPIED: dict[str, dict[str, str]] = {
     "dag_run": {},
     "task_instance": {"id": "gen_random_uuid()"},
     "xcom": {
-        "dag_run_id": "(SELECT id FROM dag_run AS d WHERE (d.dag_id, d.run_id) = (s.dag_id, s.run_id || '~' || n))"
+        "dag_run_id": "(SELECT id FROM dag_run WHERE dag_id = s.dag_id AND run_id = s.run_id || '~' || n)"
     },
     "log": {},
 }
@@ -66,7 +66,7 @@ PAGES = {
 }
 HEADER = ("", "runs", "MB", "no task waits, s", "loop, ms", "its CPU, ms", *PAGES)
 AGAIN, AT_ONCE = "again", 100
-"""A DAG with so many tasks that begin in the triggerer, and the file that it is made in."""
+"""A DAG with so many tasks that begin in the triggerer."""
 _DEFERRING = f'''
 from dataclasses import asdict
 from airflow.sdk import DAG, BaseOperator
@@ -127,14 +127,10 @@ class Growth:
         )
         before, _ = usage(self.airflow)
         self._loops.seen.clear()
-        found = wait_for(
-            f"{number} runs",
-            lambda: len(rows := self.sql(query, newest=newest, dag=DAG, task=WAITS)) > number and rows,
-            _PATIENCE,
-            interval=1,
-        )
+        ended = partial(self.sql, query, newest=newest, dag=DAG, task=WAITS)
+        wait_for(f"{number} runs", lambda: len(ended()) > number, _PATIENCE, interval=1)
         loops, cpu = list(self._loops.seen), usage(self.airflow)[0]["scheduler"] - before["scheduler"]
-        deaf = [(later.end_date - run.end_date).total_seconds() - POLL for run, later in pairwise(found)]
+        deaf = [(later.end_date - run.end_date).total_seconds() - POLL for run, later in pairwise(ended())]
         size = self.sql("SELECT pg_database_size(current_database())")[0][0]
         cells = [name, f"{self.runs():,}", f"{size / 1e6:,.0f}", f"{median(deaf):.2f}"]
         figures = (median(loops), 1000 * cpu / len(loops), *map(self._answered, PAGES.values()))
@@ -160,13 +156,11 @@ class Growth:
         copies = number - self.runs()
         listed = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = :name"
         for name, own in COPIED.items():
-            columns = dict(map(tuple, self.sql(listed, name=name)))
-            earlier = f" - n * interval '{COPIES_APART} s'"
-            made = {
-                column: f"s.{column}{earlier if kind.startswith('timestamp') else ''}"
-                for column, kind in columns.items()
-                if column != "id"
-            }
+            made = {}
+            for column, kind in self.sql(listed, name=name):
+                earlier = f" - n * interval '{COPIES_APART} s'" if kind.startswith("timestamp") else ""
+                made[column] = f"s.{column}{earlier}"
+            made.pop("id", None)
             made |= {"run_id": "s.run_id || '~' || n", **own}
             self.sql(
                 f"INSERT INTO {name} ({', '.join(made)}) SELECT {', '.join(made.values())} "  # noqa: S608
@@ -217,7 +211,7 @@ class Loops:
 @click.option("--runs", default=100_000, show_default=True, help="Runs in the database, most of them copies.")
 @click.option("--real", default=20, show_default=True, help="Real runs of each look.")
 @click.option("--prunings", default=3, show_default=True, help="Runs of the pruning.")
-@click.option("--deferrals", default=3_000, show_default=True)
+@click.option("--deferrals", default=3_000, show_default=True, help="A multiple of 500.")
 @click.option("--quick", is_flag=True, help="10,000 runs, 10 real ones a look, 1,000 deferrals.")
 def main(runs: int, real: int, prunings: int, deferrals: int, quick: bool) -> None:
     """Print what is measured as it comes, and tables at the end."""
