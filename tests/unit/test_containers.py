@@ -71,7 +71,9 @@ def test_values_have_settings_that_load(tmp_path: Path) -> None:
 def test_values_make_every_connection_of_the_settings() -> None:
     given = {entry["envName"] for entry in VALUES["secret"]}
     given |= {entry["name"] for entry in yaml.safe_load(VALUES["extraEnv"])}
-    assert {f"AIRFLOW_CONN_MUSTER_{name}" for name in ("KAFKA", "ZOOKEEPER", "CONSUL", "SPARK", "AIRFLOW")} <= given
+    assert {
+        f"AIRFLOW_CONN_MUSTER_{name}" for name in ("KAFKA", "ZOOKEEPER", "CONSUL", "SPARK", "AIRFLOW")
+    } <= given
 
 
 def test_values_set_what_airflow_knows_and_install_names() -> None:

@@ -18,9 +18,9 @@ default `quiet_runs` (which did nothing) after a day, failures after a week, reb
 days. Only Muster's own DAGs are touched; the history in ZooKeeper is pruned by each coordinator itself.
 
 It deletes runs through Airflow's REST API, as the user of the connection `muster_airflow` (type `http`: host, port,
-login and password, or a bearer token as the password), who must have the right to delete DAG runs. This DAG is on from
-the beginning. Without that connection `prune_runs` **fails** every hour and says so: runs and their logs only grow
-until it is there.
+login and password, or a bearer token as the password), who must have the right to delete DAG runs. This DAG is on
+from the beginning. Without that connection `prune_runs` **fails** every hour and says so: runs and their logs only
+grow until it is there.
 """
 
 
