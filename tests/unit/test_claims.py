@@ -500,7 +500,9 @@ def test_commit_queued_behind_a_stuck_one_is_made_and_delays_no_other(
     def commit(*partitions: tuple[str, int]) -> CommitOutcome:
         return commits.commit(dict.fromkeys(partitions, 1), owned=lambda *_: None)
 
+    began = time.monotonic()
     assert set(commit(first, queued).failed.values()) == {"no answer in time"}
+    assert time.monotonic() - began < KAFKA.operation_timeout / 2
     outcome = eventually(lambda: found if (found := commit(queued, first)).done else None)
     assert outcome is not None
     assert outcome.done == {queued: 1}
@@ -723,6 +725,32 @@ def test_producer_alone_without_a_broker_is_replaced(
     commits.close()
 
 
+@pytest.mark.parametrize(("timeout", "settle"), [(9.0, kafka_fencing.SETTLE_WITHIN), (0.5, 0.5)])
+def test_producer_settles_once_before_it_claims(
+    timeout: float, settle: float, broker: Broker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[object, ...]] = []
+    monkeypatch.setattr(
+        Producer, "list_topics", lambda _, topic, timeout: called.append(("settle", topic, timeout))
+    )
+    claim = Producer.init_transactions
+
+    def init_transactions(self: Producer, timeout: float) -> None:
+        called.append(("claim", timeout))
+        claim(self, timeout)
+
+    monkeypatch.setattr(Producer, "init_transactions", init_transactions)
+    broker.fails.add("y")
+    commits = Fenced(broker, "y", Group(broker))
+    commits._timeout = timeout
+    assert "timed out" in commits.claim([("t", 0)]).failed["t", 0]
+    broker.fails.clear()
+    assert commits.claim([("t", 0)]).done
+    settles, looks = [("settle", "t", settle)] * 2, [("settle", "t", kafka_fencing.SETTLE_WITHIN)]
+    assert called == [*settles, ("claim", timeout), *looks, ("claim", timeout)]
+    commits.close()
+
+
 @pytest.mark.parametrize("what", ["unknown", "released", "failed"])
 def test_commit_without_a_claim_is_refused(what: str, broker: Broker, eventually: Eventually) -> None:
     tp = ("t", 0)
@@ -788,6 +816,8 @@ def test_partition_that_kafka_does_not_answer_for_holds_up_no_other(
     broker.offsets["t", 1] = Committed(5)
     y.process(20)
     eventually(lambda: {each.offset for each in broker.offsets.values()} == {20}, what="committed again")
+    y.process(30)
+    eventually(lambda: {each.offset for each in broker.offsets.values()} == {30}, what="its own stand")
     assert y.agent.view().counters.foreign_commits == 1, "which the look before the commit has found"
 
 

@@ -19,6 +19,7 @@ from muster.edges.kafka import KafkaError
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.support.claiming import claim
 
 KAFKA = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:3", "client.id": "me"}, operation_timeout=7.0)
 PLACES = (Place("127.0.0.1:1", "g"), Place("127.0.0.1:2", "h"))
@@ -177,6 +178,24 @@ def test_pauses_between_failed_attempts_grow_and_begin_again(worker: PlaceWorker
     assert waits == [0, 8, 8], "it waits for work where none has failed"
     assert said == [{}, {}, {}]
     assert agent.view().problems == {"k": "Kafka is away"}
+
+
+def test_commit_that_reaches_no_kafka_counts_as_failed(
+    agent: Agent, worker: PlaceWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def positions(*_: object) -> None:
+        raise KafkaError("Kafka is away")
+
+    monkeypatch.setattr(Group, "positions", positions, raising=False)
+    assign(agent, "t", PLACES[0])
+    with agent.change() as own:
+        claim(own)
+        own.held["t", 0].processed = 10
+    for attempts in (1, 2):
+        with pytest.raises(KafkaError, match="away"):
+            worker.commit()
+        assert agent.view().counters.failed_commits == attempts
+    assert worker._commit_failed
 
 
 def test_worker_with_a_thread_that_died_is_not_alive(

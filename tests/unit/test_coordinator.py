@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,6 +176,41 @@ def test_unreachable_status_is_asked_again_and_never_given_away(world: Simulated
     assert "isolate it ('muster isolate'" in stuck
     world.consumers["a"].answers = True
     settle(world, KAFKA, "sticky")
+
+
+def test_touch_in_zookeeper_ends_the_wait(world: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    over, watches = threading.Event(), list[threading.Event]()
+    monkeypatch.setattr(world.store, "watch_changes", watches.append)
+
+    def wait(index: WaitIndex, timeout: float) -> WaitIndex:
+        if timeout:
+            world.consumers["c"].alive = False
+            watches[-1].set()
+            assert over.wait(30)
+        return index
+
+    catalog: Any = SimpleNamespace(wait=wait, members=world.members)
+    plan = replace(coordinator(world, KAFKA), catalog=catalog).compute_assignment(20)
+    over.set()
+    assert "consumer c left" in plan.woke
+
+
+def test_changes_of_a_run_tell_the_steps_of_each_topic(world: SimulatedCluster) -> None:
+    began, told = world.now, []
+    lost = {p for p, owner in world.owners().items() if owner == "c"}
+    world.consumers["c"].alive = False
+    report = coordinator(world, KAFKA).advance(60, told.append)
+    assert told == report.changes
+    first, *between, last = [change for change in told if change.topic == "t"]
+    assert (first.before, last.after) == (State.STABLE, State.STABLE)
+    assert [each.before for each in (*between, last)] == [each.after for each in (first, *between)]
+    assert first.reason == last.reason == "consumer c left"
+    assert {move.partition for move in first.moves} == lost
+    assert (first.lasted, last.lasted) == (0.0, pytest.approx(last.at - first.at, abs=0.001))
+    assert began <= first.at < last.at <= world.now
+    node = wire.parse_assignment(world.store.nodes["t"].data, "t")
+    assert node is not None
+    assert last.epoch == node.epoch > first.epoch - 1
 
 
 def test_consumer_that_reported_is_not_asked_again_in_a_run(world: SimulatedCluster) -> None:

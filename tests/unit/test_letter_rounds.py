@@ -299,11 +299,20 @@ def test_letters_of_an_aborted_transaction_are_written_again(rejecting: Round, c
     assert (rejecting.landed, rejecting.letters.produced, rejecting.committed) == ([7, 70], 4, 100)
 
 
-def test_letters_in_doubt_await_the_owner_and_land_once(rejecting: Round) -> None:
-    """A letter may have left; the broker does not answer, and does not hear of an abort."""
-    rejecting.letters.answers |= dict.fromkeys(("flush", "abort"), Reason(Reason._TRANSPORT, "cut off"))
-    assert "cut off" in rejecting.write()
-    assert "its transaction failed, and it waits until ZooKeeper and Consul confirm" in rejecting.write()
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (Reason._TRANSPORT, "its transaction failed"),
+        (Reason.UNKNOWN_PRODUCER_ID, "Kafka has forgotten its producer"),
+    ],
+)
+def test_letters_in_doubt_await_the_owner_and_land_once(rejecting: Round, code: int, why: str) -> None:
+    """A letter may have left, and an abort could reach a broker that has forgotten the producer."""
+    rejecting.letters.answers["flush"] = Reason(code, "gone")
+    assert "gone" in rejecting.write()
+    said = rejecting.write()
+    assert f"t [1]: {why}" in said
+    assert ", and it waits until ZooKeeper and Consul confirm" in said
     rejecting.confirm()
     assert "its producer was replaced, and it waits until" in rejecting.write()
     assert rejecting.landed == []
@@ -362,6 +371,7 @@ def test_group_is_not_looked_at_right_after_a_failed_commit(what: str) -> None:
     looks = made.group.looks
     made.worker.commit()
     assert made.group.looks == looks
+    assert made.agent.view().counters.commits_took.seconds < 60
     assert made.kafka.committed["t", 0] == 200
     made.write()
     made.kafka.ends |= dict.fromkeys(made.kafka.ends, 300)

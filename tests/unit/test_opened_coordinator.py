@@ -93,6 +93,13 @@ def test_opened_coordinator_has_what_it_was_given(
     assert all(part.closed for part in parts.values())
 
 
+@pytest.mark.parametrize("fencing", [True, False])
+def test_seeks_are_fenced_as_the_cluster_says(parts: dict[str, Part], fencing: bool) -> None:
+    cluster = CLUSTER.model_copy(update={"fencing": fencing})
+    with open_coordinator(cluster, ZOOKEEPER, CONSUL, KAFKA):
+        assert parts["TheSeeker"].given == ("c", KAFKA, fencing)
+
+
 def test_coordinator_that_is_not_opened_lets_go_of_kafka(
     parts: dict[str, Part], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from muster.coordinator import coordinator as coordinating
 from muster.coordinator.coordinator import Coordinator
 from muster.core import wire
+from muster.core.assignors import Assignor
 from muster.core.deployment import Deployment
 from muster.core.model import Consumer, State
-from muster.core.overrides import AssignorChoice, Pause, Pin, RebalanceRequest, TopicOverride
+from muster.core.overrides import AssignorChoice, Overrides, Pause, Pin, RebalanceRequest, TopicOverride
 from muster.edges.consul import ConsulError
+from muster.settings.assignor_choice import load_in_force
+from muster.settings.cluster_settings import ClusterSettings
 from tests.support.runs import (
     Topics,
     coordinator,
@@ -166,6 +170,26 @@ def test_a_chosen_assignor_overrides_the_settings_until_it_is_taken_back(world: 
     decided(world, assignor=None)
     settle(world, KAFKA, "range")
     assert world.owners() == by_range
+
+
+def test_assignor_chosen_in_mid_run_is_loaded_once(
+    world: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+
+    def load(cluster: ClusterSettings, overrides: Overrides) -> Assignor:
+        loaded.append(overrides.assignor.name if overrides.assignor else "")
+        return load_in_force(cluster, overrides)
+
+    monkeypatch.setattr(coordinating, "load_in_force", load)
+    one = coordinator(world, KAFKA)
+    found = []
+    for name in ("range", "round-robin"):
+        decided(world, assignor=AssignorChoice(**SAID, name=name), rebalance=RebalanceRequest(**SAID))
+        one.advance(60)
+        found.append(world.owners())
+    assert loaded == ["range", "round-robin"]
+    assert found[0] != found[1]
 
 
 @pytest.mark.parametrize(

@@ -768,6 +768,13 @@ def test_list_of_topics_counts_from_its_own_transaction(consumer: Consumer) -> N
     assert (own.missing([], 4), own.keep_only([], 6)) == ([], [])
 
 
+def test_topic_whose_node_could_not_be_read_stays_in_an_older_list(consumer: Consumer) -> None:
+    consumer.ownership.read("t", assignment({0}), 5)
+    consumer.ownership.forget_assigned(["t"])
+    assert consumer.ownership.keep_only([], 4) == []
+    assert consumer.ownership.keep_only([], 5) == ["t"]
+
+
 def test_noted_epoch_counts_where_no_assignment_is_known(consumer: Consumer) -> None:
     consumer.assign({0}, epoch=3)
     consumer.ownership.keep_only([], 50)

@@ -15,6 +15,7 @@ from muster.core.model import (
     Consumer,
     ConsumerStatus,
     Membership,
+    Move,
     Return,
     State,
     TopicAssignment,
@@ -145,6 +146,12 @@ class TestInitial:
     def test_topic_without_a_node_asks_every_consumer(self) -> None:
         there = members("a", "b", failing=("c",), outside=("d",), older=("a",))
         assert consumers_to_ask([topic({}, None)], there) == {c: {"t"} for c in "abcd"}
+
+    def test_topic_without_a_node_keeps_no_other_from_being_asked_about(self) -> None:
+        moving = replace(topic(HALVES, State.STARTING, to_start={"a": {0}}), topic="u")
+        there = members("a", "b")
+        assert consumers_to_ask([topic({}, None), moving], there) == {"a": {"t", "u"}, "b": {"t"}}
+        assert consumers_to_ask([topic(HALVES), moving], there, {"t"}) == {"a": {"t", "u"}, "b": {"t"}}
 
 
 class TestRestored:
@@ -494,6 +501,7 @@ class TestStable:
         assert done.assignment.owners == {0: "a", 1: "a", 2: "b"}
         assert done.state.to_close == {"b": {3}}
         assert done.state.state is State.CLOSING
+        assert done.moves == (Move("t", 3, "b", None, "partition vanished from Kafka"),)
 
     def test_vanished_partition_of_a_lost_consumer_just_goes(self) -> None:
         first = expect(step(topic({0: "a", 1: "b"}, partitions=1), members("a"), {0: "a"}))
@@ -512,6 +520,19 @@ class TestStable:
         assert done.state.since == NOW
         assert done.assignment == topic(HALVES).assignment
         assert "consumer a does not run" in done.state.reason
+
+    def test_owner_that_does_not_run_starts_beside_new_partitions(self) -> None:
+        grown = topic(HALVES, partitions=5)
+        done = expect(step(grown, members("a", "b"), {**HALVES, 4: "b"}, status("a", {1})))
+        assert done.state.to_start == {"a": {0}, "b": {4}}
+
+    def test_next_owner_that_is_held_for_gets_what_is_closed(self) -> None:
+        """It finds it when it is back, though no coordinator may run by then."""
+        taken = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"c": {2, 3}}, to_close={"b": {2, 3}})
+        done = expect(step(taken, members("a", "b"), {**HALVES, 2: "a", 3: "a"}, status("b"), delay=30))
+        assert done.assignment.owners == {0: "a", 1: "a", 2: "c", 3: "c"}
+        assert done.state.state is State.STARTING
+        assert done.state.missing == {"c": NOW}
 
     @pytest.mark.parametrize(
         "answer",
