@@ -1,10 +1,10 @@
-"""Doctor asks a real Airflow for the pools that the settings name."""
+"""Doctor asks a real Airflow for the pools that the settings name, and for its room."""
 
 from __future__ import annotations
 
 import pytest
 
-from muster.doctor.airflow import check_pools
+from muster.doctor.airflow import check_pools, check_room
 from muster.doctor.findings import CheckOutcome, Part
 from tests.support.runs import cluster
 
@@ -26,3 +26,22 @@ def test_pool_that_is_not_there_is_named(
 
 def test_airflow_is_not_asked_without_a_pool() -> None:
     assert list(check_pools(Part("airflow"), cluster({"airflow": {"coordinator": {"queue": "q"}}}))) == []
+
+
+@pytest.mark.parametrize(
+    ("capacity", "parallelism", "short"),
+    [("40", "8", ""), ("39", "8", "[triggerer] capacity"), ("40", "7", "[core] parallelism")],
+)
+def test_too_little_room_for_consumers_is_named(
+    capacity: str,
+    parallelism: str,
+    short: str,
+    airflow_environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = {"AIRFLOW__TRIGGERER__CAPACITY": capacity, "AIRFLOW__CORE__PARALLELISM": parallelism}
+    for name, value in (airflow_environment | room).items():
+        monkeypatch.setenv(name, value)
+    checks = {check.name: check for check in check_room(Part("airflow"), 40)}
+    assert checks.keys() == {"[triggerer] capacity", "[core] parallelism"}
+    assert {name for name, check in checks.items() if check.outcome is CheckOutcome.FAILED} == {short} - {""}

@@ -11,6 +11,7 @@ import click
 
 from muster.cli.errors import end
 from muster.cli.tables import console, table
+from muster.doctor.airflow import check_room
 from muster.doctor.examination import check_pruning, examine
 from muster.doctor.findings import Check, CheckOutcome, Part, counts, explained, failed
 from muster.doctor.packages import check_packages
@@ -59,6 +60,8 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
         )
         for what, wrong in clusters.general.items():
             general.append(settings.failed(what, wrong, "correct the file"))
+        consumers = sum(each.consumers.count for each in clusters.clusters.values())
+        general += check_room(Part("airflow"), consumers)
         if clusters.retention is not None:
             general += check_pruning(clusters.retention, CONNECTIONS)
         found = {name: _of(clusters, name, timeout) for name in _asked(clusters, cluster)}

@@ -1,6 +1,7 @@
-"""Airflow: whether there are the pools that the settings name. Airflow schedules no task of a pool that is not there.
+"""Airflow: whether there are the pools that the settings name, and room for all consumers.
 
-Airflow's own command line is asked, because pools are in its database: this takes a few seconds.
+Airflow itself is asked, in a process of its own: this takes a few seconds. It schedules no task of a pool that is not
+there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from muster.settings.connection_lookup import airflow_is_set_up
 
 TIMEOUT = 60.0
 """Seconds for Airflow's command line to import Airflow and answer."""
+
+LEAST_SLOTS = 8
+"""Of `[core] parallelism`: what one cluster's DAGs need at the same time, with some to spare (docs/production.md)."""
 
 
 def check_pools(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
@@ -38,6 +42,30 @@ def check_pools(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
             yield part.warning(
                 "pool", f"whether there is a pool {pool!r} is unknown: {problem}", "see: airflow pools list"
             )
+
+
+def check_room(part: Part, consumers: int) -> Iterator[Check]:
+    """Check whether Airflow, if there is one, has room for the `consumers` of all clusters and for coordinators."""
+    if not airflow_is_set_up():
+        return
+    asked = [("triggerer", "capacity", consumers), ("core", "parallelism", LEAST_SLOTS)]
+    figures = ", ".join(f"conf.getint({section!r}, {key!r})" for section, key, _ in asked)
+    command = [sys.executable, "-c", f"from airflow.configuration import conf; print({figures})"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True)  # noqa: S603
+        found = list(map(int, done.stdout.splitlines()[-1].split()))
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+        why = f"Airflow's configuration cannot be read ({type(error).__name__})"
+        yield part.warning("room", why, "see: airflow config get-value triggerer capacity")
+        return
+    for (section, key, least), there in zip(asked, found, strict=True):
+        name = f"[{section}] {key}"
+        if there < least:
+            yield part.failed(
+                name, f"{there}, and {least} is the least", f"set it to {least} or more in airflow.cfg"
+            )
+        else:
+            yield part.ok(name, f"{there}, and {least} is the least")
 
 
 def _problem(pool: str) -> str:
