@@ -142,7 +142,7 @@ bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own gr
 bench-airflow-share: fetch ## What Airflow costs and adds, beside its own defaults (BENCH="--quick": six minutes)
 	@$(PYTHON) -m benchmarks.airflow_share $(BENCH)
 
-bench-airflow-growth: fetch $(CELERY_STAMP) ## What 100,000 runs and thousands of deferrals leave in Airflow, pruned and not (BENCH="--quick": six minutes)
+bench-airflow-growth: fetch $(CELERY_STAMP) ## What 100,000 runs and thousands of deferrals leave in Airflow, pruned and not (BENCH="--quick": ten minutes)
 	@$(PYTHON) -m benchmarks.airflow_growth $(BENCH)
 
 bench-many-clusters: fetch $(CELERY_STAMP) ## Slots, CPU and speed of a hundred clusters on one Airflow, beside one (BENCH="--clusters 1 --clusters 10")
