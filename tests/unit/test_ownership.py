@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -766,6 +767,19 @@ def test_list_of_topics_counts_from_its_own_transaction(consumer: Consumer) -> N
     assert (own.keep_only([], 4), own.keep_only(["t"], 5)) == ([], [])
     assert own.keep_only([], 5) == ["t"]
     assert (own.missing([], 4), own.keep_only([], 6)) == ([], [])
+
+
+def test_offset_is_committed_again_as_soon_as_its_interval_is_over(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.batch({0: (0, 5)})
+    interval = renewal_interval(("t", 0))
+    consumer.now = math.nextafter(interval, 0.0)
+    assert consumer.due() == {}
+    consumer.now = interval
+    assert consumer.due() == {HERE.place: {("t", 0): 5}}
+    consumer.commit()
+    consumer.now = 2 * interval - 1
+    assert consumer.due() == {}
 
 
 def test_topic_whose_node_could_not_be_read_stays_in_an_older_list(consumer: Consumer) -> None:
