@@ -27,6 +27,7 @@ from muster.core.model import (
 from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
 from muster.core.state_machine import (
+    CREATED_AGAIN,
     WENT_BACK,
     advance,
     consumers_to_ask,
@@ -320,6 +321,7 @@ class TestRecreated:
         assert done.state.state is State.CLOSING
         assert done.state.to_close == {"a": {2, 3}}
         assert done.state.to_start == {"a": {0, 1}, "b": {2, 3}}
+        assert (done.state.since, done.state.reason) == (4_900.0, f"before; {CREATED_AGAIN}")
         answers = status("a", {0, 1}, epoch=3)
         assert step(after(done), members("a", "b"), HALVES, answers) is None, (
             "closed by the old epoch is not closed"
