@@ -21,7 +21,7 @@ from muster.core.epochs import Noted
 from muster.core.model import Consumer, State
 from muster.core.overrides import Pause
 from muster.core.subscription import TopicOverride
-from muster.edges.consul import ConsulTooLargeError, WaitIndex
+from muster.edges.consul import ConsulTooLargeError, Members, WaitIndex
 from muster.edges.kafka import KafkaError
 from muster.edges.status import StatusResult
 from muster.edges.zookeeper import ZooKeeperError
@@ -193,6 +193,30 @@ def test_touch_in_zookeeper_ends_the_wait(world: SimulatedCluster, monkeypatch: 
     plan = replace(coordinator(world, KAFKA), catalog=catalog).compute_assignment(20)
     over.set()
     assert "consumer c left" in plan.woke
+
+
+@pytest.mark.parametrize(("changes", "looks"), [(False, 1), (True, 2)])
+def test_change_at_the_end_of_a_long_poll_is_looked_at(
+    world: SimulatedCluster, changes: bool, looks: int
+) -> None:
+    looked = 0
+
+    def wait(index: WaitIndex, timeout: float) -> WaitIndex:
+        world.now += timeout
+        if not (timeout and changes):
+            return index
+        world.consumers["c"].alive = False
+        return replace(index, seen_health="another")
+
+    def members() -> Members:
+        nonlocal looked
+        looked += 1
+        return world.members()
+
+    catalog: Any = SimpleNamespace(wait=wait, members=members)
+    plan = replace(coordinator(world, KAFKA), catalog=catalog).compute_assignment(20)
+    assert ("consumer c left" in plan.woke, plan.needed) == (changes, changes)
+    assert (looked, plan.waited) == (looks, 20.0)
 
 
 def test_changes_of_a_run_tell_the_steps_of_each_topic(world: SimulatedCluster) -> None:
