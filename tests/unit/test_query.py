@@ -9,7 +9,8 @@ import pyspark
 import pytest
 from py4j.protocol import Py4JError
 
-from muster.consumer.query import QuerySupervisor, _read_failure, cause, failure_of, scratch_settings
+from muster.consumer.cause import cause
+from muster.consumer.query import QuerySupervisor, _read_failure, failure_of, scratch_settings
 from muster.sinks import Batch, RejectionRefusedError, SinkError
 
 
@@ -49,7 +50,8 @@ def _raised(error: BaseException, reason: BaseException | None) -> BaseException
         SinkError("table numbers was altered"),
         _raised(ValueError("no"), SinkError("table numbers was altered")),
         Py4JError(
-            "Job aborted\nCaused by: org.apache.spark.api.python.PythonException: Traceback\n"
+            "Job aborted\nCaused by: org.apache.spark.api.python.PythonException: "
+            'Traceback (most recent call last):\n  File "handler.py", line 3, in process\n'
             "muster.sinks.errors.SinkError: table numbers was altered\n"
         ),
         Py4JError("java.io.EOFException\n\tat muster.connector.TaskReader.next(TaskReader.java:1)\n"),

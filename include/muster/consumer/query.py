@@ -22,12 +22,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.consumer.agent import Agent
+from muster.consumer.cause import DEATH, cause
 from muster.consumer.connector import FORMAT, SCRATCH, SCRATCH_CLASS
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
@@ -53,10 +54,8 @@ WARM_UPS = 3
 MOVED = (4, 1)
 """The version of Spark since which what manages the files of checkpoints, which has no public name, is in a package
 of its own."""
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
-
 _NO_RECORDS_FAULT = re.compile(
-    r"^\s*at muster\.connector\.|Python worker exited unexpectedly|ExecutorLostFailure|java\.lang\.OutOfMemoryError",
+    rf"^\s*at muster\.connector\.|{DEATH}|ExecutorLostFailure|java\.lang\.OutOfMemoryError",
     re.MULTILINE,
 )
 """What Spark says where its source could not be read, or where a process died."""
@@ -285,18 +284,3 @@ def failure_of(error: BaseException) -> Failure:
         text
     ).kind.endswith("SinkError")
     return Failure(text, of_record=not of_sink and not _NO_RECORDS_FAULT.search(str(error)))
-
-
-def cause(error: BaseException) -> str:
-    """Say what went wrong, in one line: of the traces that Spark strings together, the innermost exception."""
-    text = str(error)
-    if isinstance(error, PySparkException | Py4JError):
-        if isinstance(error, StreamingQueryException):
-            text = text.partition("=== Streaming Query ===")[0] or text
-        # py4j puts a colon before the first line of a Java trace.
-        lines = [line.strip().removeprefix(": ").removeprefix("Caused by: ") for line in text.splitlines()]
-        python = [line for line in lines if _EXCEPTION.match(line)]
-        if python:
-            return python[-1][:500]
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}"[:500]

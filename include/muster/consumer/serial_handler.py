@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from muster.consumer.cause import cause
 from muster.consumer.handler import ASSIGNED, CLOSE, REVOKED, STANDBY, Handler
 from muster.core.model import TopicPartition
 from muster.core.ownership import Ownership
@@ -122,7 +123,7 @@ class SerialHandler:
             method(*partitions)
         except Exception as error:
             log.exception("the handler failed in %s", what)
-            self._agent.problem(what, f"it raised {type(error).__name__}: {error}"[:500])
+            self._agent.problem(what, f"it raised {cause(error)}")
             return False
         self._agent.problem(what, None)
         return True
