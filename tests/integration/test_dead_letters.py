@@ -7,7 +7,9 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,9 +28,19 @@ from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
 from muster.core.history import CommandEntry
 from muster.core.model import TopicAssignment, TopicPartition
+from muster.core.ownership import BatchPlan
 from muster.core.parking import Answer
 from muster.core.turns import Failure
-from muster.edges.dead_letters import DeadLetterTopic, RecordReader, Replay, letter, read_letters
+from muster.edges.dead_letters import (
+    HEADERS,
+    DeadLetterTopic,
+    Letter,
+    Record,
+    RecordReader,
+    Replay,
+    letter,
+    read_letters,
+)
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_fencing import FencedCommits, _Fence
 from muster.edges.zookeeper import TopicStore
@@ -57,7 +69,11 @@ RECORDS: dict[str, Written] = {
     "no key": (None, b"value", []),
     "tombstone": (b"key", None, [("why", b"gone")]),
     "nothing": (None, None, []),
-    "headers": (b"k", b"v", [("a", b"1"), ("a", None), ("", b""), ("muster.error", b"an earlier letter's")]),
+    "headers": (
+        b"k",
+        b"v",
+        [("a", b"1"), ("a", None), ("", b""), ("muster.error", b"mine"), ("muster.topic", b"mine")],
+    ),
     "empty": (b"", b"", []),
     "large": (b"k", random.Random(1).randbytes(4_900_000), [("h", bytes(50_000))]),
 }
@@ -124,6 +140,7 @@ class Owner:
         node = TopicAssignment(kafka.bootstrap_servers, group.group_id, {0: "one"}, 1)
         self.agent.assigned(topic, node, 1)
         self.token = self.agent.query_started()
+        self.stands: dict[str, dict[int, tuple[int, int]]] = {}
         self.thread = threading.Thread(target=self.committer.run, args=(lambda: None,), daemon=True)
         self.thread.start()
 
@@ -144,13 +161,29 @@ class Owner:
             plan = self.agent.batch_started()
             self.agent.batch_done(plan, None if end == offset else Failure("ValueError: no"))
 
-    def reject(self, bad: set[int], end: int, eventually: Eventually) -> None:
-        """Process a batch up to `end`, and reject some of its records."""
-        eventually(lambda: bool(self.agent.offer(self.token).topics), 60, "claimed")
+    def reject(self, bad: set[int], end: int, eventually: Eventually, begin: int = 0) -> str:
+        """Process a batch, and reject some of its records; returns why that is refused, '' if it is not."""
+        eventually(lambda: bool(self.offered()), 60, "offered")
+        plan = self.plan({self.topic: {0: (begin, end)}})
+        rejected = {self.tp: {at: f"ValueError: no {at}" for at in bad}}
+        why = self.agent.may_reject(plan, rejected)
+        self.agent.batch_done(plan, Failure(why) if why else None, rejected)
+        return why
+
+    def offered(self) -> Mapping[str, object]:
+        """What the next batch may hold, once what is confirmed to this consumer is taken up again."""
+        self.agent.is_registered(time.monotonic())
+        self.agent.has_read(self.agent.reading_wanted() or 0)
+        topics = self.agent.offer(self.token).topics
+        return {name: of for name, of in topics.items() if of.partitions}
+
+    def plan(self, batch: dict[str, dict[int, tuple[int, int]]]) -> BatchPlan:
+        """Begin a batch."""
         asked = self.agent.offer(self.token).asked
-        self.agent.planned(self.token, asked, {}, {self.topic: {0: (0, end)}}, {self.tp: end}, [])
-        plan = self.agent.batch_started()
-        self.agent.batch_done(plan, None, {self.tp: {at: f"ValueError: no {at}" for at in bad}})
+        ends = {(topic, number): end for topic, of in batch.items() for number, (_, end) in of.items()}
+        self.agent.planned(self.token, asked, self.stands, batch, ends, [])
+        self.stands = batch
+        return self.agent.batch_started()
 
     def close(self) -> None:
         self.committer.stop()
@@ -215,9 +248,8 @@ def test_letter_holds_the_record_and_says_where_it_was(
     key, value, headers = RECORDS[what]
     same = (found.key(), found.value()) == (key, value)  # too long to be shown
     assert same, (found.key(), (found.value() or b"")[:100], found.headers())
-    own = [(name, held) for name, held in headers if not name.startswith("muster.")]
-    assert found.headers()[: len(own)] == own
-    said = {name: held.decode() for name, held in found.headers()[len(own) :]}
+    assert found.headers()[: len(headers)] == headers
+    said = {name: held.decode() for name, held in found.headers()[len(headers) :]}
     moment = int(said.pop("muster.timestamp"))
     assert abs(moment - found.timestamp()[1]) < 120_000
     assert said == {
@@ -232,27 +264,61 @@ def test_letter_holds_the_record_and_says_where_it_was(
     }
 
 
-def test_letter_that_does_not_fit_says_what_to_do_and_is_written_once_it_does(
+def too_small(kafka: KafkaSettings, letters_to: str) -> AdminClient:
+    """Make a dead-letter topic for small letters."""
+    admin = AdminClient(dict(kafka.config))
+    made = admin.create_topics([NewTopic(letters_to, 1, 1, config={"max.message.bytes": "1000"})])
+    made[letters_to].result(60)
+    return admin
+
+
+def test_letter_larger_than_its_topic_allows_parks_its_record(
     kafka: KafkaSettings, owner: Callable[[str], Owner], letters_to: str, eventually: Eventually
 ) -> None:
     topic = make_topic(kafka, **{"max.message.bytes": str(LARGE)})
     produce(kafka, topic, RECORDS["large"])
-    admin = AdminClient(dict(kafka.config))
-    admin.create_topics([NewTopic(letters_to, 1, 1, config={"max.message.bytes": "1000"})])[
-        letters_to
-    ].result(60)
+    admin = too_small(kafka, letters_to)
     one = owner(topic)
     one.fail_at(0, eventually)
-    assert one.agent.answer(one.tp, 0, Answer.DEAD_LETTER, "ann (keep it)")
-
-    def problem() -> str:
-        return next((text for key, text in one.agent.view().problems.items() if "dead letters" in key), "")
-
-    eventually(lambda: f"raise max.message.bytes of topic '{letters_to}'" in problem(), 60, "said")
-    assert one.agent.failing[one.tp].answer == "dead_letter"
+    limit = f"raise max.message.bytes of topic '{letters_to}', the letter has 4950"
+    for by in ("ann (keep it)", "ann (once more)"):
+        assert one.agent.answer(one.tp, 0, Answer.DEAD_LETTER, by)
+        eventually(lambda: not one.agent.failing[one.tp].answer, 60, "a person is asked again")
+        assert one.agent.failing[one.tp].error.count(limit) == 1
+        assert one.agent.failing[one.tp].parked
+    assert any(limit in text for text in one.agent.view().problems.values())
     admin.delete_topics([letters_to])[letters_to].result(60)
+    assert one.agent.answer(one.tp, 0, Answer.DEAD_LETTER, "ann (there is room)")
     eventually(lambda: not one.agent.failing, 90, "written, to a topic that was made for it")
-    assert [message.key() for message in contents(kafka, letters_to)] == [b"k"]
+    (found,) = contents(kafka, letters_to)
+    assert dict(found.headers())["muster.error"] == b"ValueError: no"
+
+
+def test_rejected_record_with_too_large_letter_is_parked(
+    kafka: KafkaSettings,
+    owner: Callable[[str], Owner],
+    group: str,
+    letters_to: str,
+    eventually: Eventually,
+) -> None:
+    topic = make_topic(kafka, **{"max.message.bytes": str(LARGE)})
+    small: Written = (None, b"v", [])
+    produce(kafka, topic, small, RECORDS["large"], small)
+    too_small(kafka, letters_to)
+    one = owner(topic)
+    one.reject({0, 1}, 3, eventually)
+    eventually(lambda: bool(one.agent.view().refusals), 60, "it is refused")
+    one.agent.batch_done(one.plan({}), None)
+    limit = f"raise max.message.bytes of topic '{letters_to}', the letter has 4950"
+    assert limit in one.reject({0, 1}, 3, eventually)
+    assert not one.reject({0}, 1, eventually)
+    offsets = GroupOffsets(kafka, group)
+    eventually(lambda: offsets.committed([one.tp]) == {one.tp: 1}, 60, "the first has its letter")
+    assert limit in one.reject({1}, 2, eventually, begin=1)
+    assert limit in one.agent.failing[one.tp].error
+    assert one.agent.failing[one.tp].offset == 1
+    assert one.agent.answer(one.tp, 1, Answer.SKIP, "ann (too large)")
+    eventually(lambda: offsets.committed([one.tp]) == {one.tp: 2}, 60, "read on")
 
 
 def test_record_that_kafka_has_no_more_is_passed_over(
@@ -387,7 +453,7 @@ def lettered(site: Site, kafka: KafkaSettings) -> tuple[Site, str, str]:
         for offset, error in enumerate(errors):
             record = RecordReader(kafka, site.name).read((topic, partition), offset)
             assert record is not None
-            made = letter(record, letters_to, SAID | {"error": error})
+            made = letter(record, letters_to, SAID | {"error": error, "cluster": site.name})
             producer.produce(letters_to, made.value, made.key, headers=list(made.headers))
     assert producer.flush(60) == 0
     return site, topic, letters_to
@@ -412,6 +478,7 @@ def test_letters_are_listed_filtered_and_bounded(lettered: tuple[Site, str, str]
         "timestamp": 0,
         "error": "ValueError: a",
         "attempts": 3,
+        "cluster": site.name,
         "consumer": "one",
         "by": "on_poison",
         "replayed": False,
@@ -488,7 +555,7 @@ def test_preview_of_a_replay_counts_letters_by_topic_and_ends_no_replay_under_wa
         f"topic {topic}, partition 1: 2 letter(s) to write back, 0 written back before",
         f"together 4 letter(s) are written back ({topic} 4), 0 were written back before",
     )
-    assert seen.values == {"letters": {topic: 4}, "before": {}}
+    assert seen.values == {"letters": {topic: 4}, "before": {}, "left_out": ()}
     assert not any(one.replayed for one in read_letters(kafka, letters_to, site.name))
     [*_, last] = target.dead_letters()
     under_way.write([last])
@@ -521,44 +588,148 @@ def test_replay_by_the_table_writes_back_what_the_fields_name(
     assert (entry.who, entry.via, entry.details["letters"]) == ("ann", "test", 2)
 
 
+class Overtaken(Target):
+    """A cluster of which another replay begins once the first letter is written back."""
+
+    def dead_letters(self) -> Iterator[Letter]:
+        for number, one in enumerate(super().dead_letters()):
+            if number == 1:
+                self.replay()
+            yield one
+
+
 def test_replay_that_fails_after_a_transaction_records_what_it_has_written(
     site: Site, kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letters, "AT_ONCE", 1)
-    target = target_of(site, kafka)
-    topic, letters_to = make_topic(kafka), target.cluster.dead_letter_topic
-    produce(kafka, topic, RECORDS["plain"], RECORDS["no key"])
-    write_letters(kafka, topic, letters_to, "0", "7")
+    found = target_of(site, kafka)
+    target = Overtaken(found.cluster, found.consul, found.store, found.kafka)
+    topic = make_topic(kafka)
+    put(kafka, target.cluster.dead_letter_topic, *([{"topic": topic, "cluster": site.name}] * 2))
     with pytest.raises(KafkaError, match="nothing of this transaction was written"):
         carry_out(COMMANDS["replay-deadletters"], target, ANN, {}, "test")
-    assert [one.replayed for one in target.dead_letters()] == [True, False]
+    assert [one.replayed for one in found.dead_letters()] == [True, False]
     [entry] = replays(site)
     assert (entry.details["topic"], entry.details["letters"]) == (topic, 1)
 
 
-def write_letters(kafka: KafkaSettings, topic: str, letters_to: str, *partitions: str) -> None:
-    """Write the letters of the first records of partition 0, as if they were of these partitions."""
+def put(kafka: KafkaSettings, letters_to: str, *said: dict[str, object]) -> None:
+    """Write letters of one record, which say different things of it."""
     DeadLetterTopic(kafka, letters_to).ensure()
-    producer = Producer(dict(kafka.config))
-    for offset, partition in enumerate(partitions):
-        record = RecordReader(kafka, "r").read((topic, 0), offset)
+    for each in said:
+        record = Record("", 0, 7, None, b"key", b"value")
+        made = letter(record, letters_to, SAID | each)
+        produce(kafka, letters_to, (made.key, made.value, list(made.headers)))
+
+
+def test_replay_leaves_out_what_cannot_be_written_back(site: Site, kafka: KafkaSettings) -> None:
+    target, command = target_of(site, kafka), COMMANDS["replay-deadletters"]
+    topic, letters_to, name = make_topic(kafka), target.cluster.dead_letter_topic, site.name
+    site.variables["AIRFLOW_CONN_MUSTER_KAFKA"] = json.dumps(
+        {"conn_type": "kafka", "extra": dict(kafka.config)}
+    )
+    mine: dict[str, object] = {"topic": topic, "cluster": name}
+    put(
+        kafka,
+        letters_to,
+        mine | {"topic": "gone"},
+        mine | {"partition": 7},
+        mine | {"cluster": "other"},
+        mine,
+    )
+    produce(kafka, letters_to, (b"k", b"foreign", [("muster.replay.of", b"mine")]), (None, b"no letter", []))
+    elsewhere = "'muster deadletters replay --to TOPIC' writes it to another topic"
+    gone = f"1 left out (0/0): Kafka has no topic 'gone' that this user may see; {elsewhere}"
+    fewer = f"1 left out (0/1): topic '{topic}' has no partition 7; {elsewhere}"
+    by_it = "which writes it back: 'muster deadletters replay --cluster'"
+    others = f"1 left out (0/2): a letter of cluster 'other', {by_it}"
+    foreign = f"2 left out (0/4, 0/5): no dead letter, but another record in topic '{letters_to}'"
+    seen = foreseen(command, target, ANN, {})
+    assert seen.summary[:4] == (gone, fewer, others, foreign)
+    assert seen.values == {"letters": {topic: 1}, "before": {}, "left_out": (gone, fewer, others, foreign)}
+    outcome = carry_out(command, target, ANN, {}, "test")
+    assert outcome.lines[1:6] == (f"1 record(s) written to topic {topic}", gone, fewer, others, foreign)
+    assert [one.value() for one in contents(kafka, topic)] == [b"value"]
+    with pytest.raises(CommandError, match="no such dead letter to write back") as refused:
+        carry_out(command, target, ANN, {}, "test")
+    assert gone in str(refused.value)
+    to = make_topic(kafka)
+    letters = [word for at in (0, 2, 9) for word in ("--letter", f"0/{at}")]
+    for preview in (["--preview"], []):
+        options = ("--json", "--to", to, "--reason", "kept", *letters, *preview)
+        done = site.run(*options, command="deadletters replay")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["left_out"] == [others, "1 left out (0/9): there is no such letter"]
+    assert sum(len(contents(kafka, to, number)) for number in (0, 1)) == 1
+    shown = [(one["letter"], one["cluster"], one["replayed"]) for one in listed(site)]
+    of = [name, name, "other", name, "", ""]
+    assert shown == [(f"0/{at}", of[at], at in {0, 3}) for at in range(6)]
+
+
+@pytest.mark.parametrize("to", ["nowhere", "the dead-letter topic"])
+def test_replay_to_unusable_topic_is_refused(to: str, site: Site, kafka: KafkaSettings) -> None:
+    target = target_of(site, kafka)
+    letters_to = target.cluster.dead_letter_topic
+    put(kafka, letters_to, {"cluster": site.name})
+    with pytest.raises(CommandError, match="with --to"):
+        dead_letters.replay(dead_letters.Wanted(), target, ANN, to=letters_to if "letter" in to else to)
+    assert len(contents(kafka, letters_to)) == 1
+
+
+def test_replay_leaves_out_what_kafka_refuses(site: Site, kafka: KafkaSettings) -> None:
+    target, small = target_of(site, kafka), make_topic(kafka, **{"max.message.bytes": "1000"})
+    topic, letters_to = make_topic(kafka), target.cluster.dead_letter_topic
+    large = random.Random(1).randbytes(2_000)
+    DeadLetterTopic(kafka, letters_to).ensure()
+    for of, value in (
+        (small, b"a"),
+        (small, large),
+        (topic, large),
+        (small, b"b" * 500),
+        (small, b"c" * 500),
+    ):
+        made = letter(Record(of, 0, 7, None, b"k", value), letters_to, SAID | {"cluster": site.name})
+        produce(kafka, letters_to, (made.key, made.value, list(made.headers)))
+    outcome = carry_out(COMMANDS["replay-deadletters"], target, ANN, {}, "test")
+    assert outcome.values["topics"] == {topic: 1, small: 3}
+    assert outcome.lines[-1] == f"1 left out (0/1): larger than max.message.bytes of topic '{small}' allows"
+    assert [one.replayed for one in target.dead_letters()] == [True, False, True, True, True]
+
+
+def test_clusters_that_share_a_topic_replay_their_own(kafka: KafkaSettings, site: Site) -> None:
+    target, topic = target_of(site, kafka), make_topic(kafka)
+    letters_to = target.cluster.dead_letter_topic
+    put(kafka, letters_to, *({"topic": topic, "cluster": of} for of in (site.name, "b", "b")))
+    both = [target, replace(target, cluster=target.cluster.model_copy(update={"name": "b"}))]
+    assert both[1].cluster.dead_letter_topic != letters_to, "by default"
+    consumers = target.cluster.consumers.model_copy(update={"dead_letter_topic": letters_to})
+    both[1] = replace(both[1], cluster=both[1].cluster.model_copy(update={"consumers": consumers}))
+    done = [dead_letters.replay(dead_letters.Wanted(), each, ANN).values["letters"] for each in both]
+    assert done == [1, 2]
+    assert len(contents(kafka, topic)) == 3
+
+
+def test_own_headers_survive_letters_and_replays(site: Site, kafka: KafkaSettings) -> None:
+    target, topic = target_of(site, kafka), make_topic(kafka)
+    letters_to = target.cluster.dead_letter_topic
+    DeadLetterTopic(kafka, letters_to).ensure()
+    own: list[tuple[str, bytes | None]] = [
+        ("muster.mine", b"1"),
+        ("muster.replay.of", b"2"),
+        ("muster.replay", b"3"),
+        *((f"muster.{name}", None) for name in HEADERS),
+        ("last", b"4"),
+    ]
+    produce(kafka, topic, (b"k", b"v", own))
+    for times in (1, 2):
+        record = RecordReader(kafka, "r").read((topic, 0), times - 1)
         assert record is not None
-        made = letter(record, letters_to, SAID | {"partition": partition})
-        producer.produce(letters_to, made.value, made.key, headers=list(made.headers))
-    assert producer.flush(60) == 0
-
-
-def test_replay_to_a_partition_that_is_not_there_writes_nothing(
-    site: Site, kafka: KafkaSettings, letters_to: str
-) -> None:
-    topic = make_topic(kafka)
-    produce(kafka, topic, RECORDS["plain"], RECORDS["no key"])
-    write_letters(kafka, topic, letters_to, "0", "7")
-    letters = list(read_letters(kafka, letters_to, site.name))
-    with pytest.raises(KafkaError, match="nothing of this transaction was written"):
-        Replay(kafka, CLUSTER).write(letters)
-    assert len(contents(kafka, topic)) == 2
-    assert not any(one.replayed for one in read_letters(kafka, letters_to, site.name))
+        made = letter(record, letters_to, SAID | {"cluster": site.name})
+        produce(kafka, letters_to, (made.key, made.value, list(made.headers)))
+        dead_letters.replay(dead_letters.Wanted(), target, ANN)
+        came = contents(kafka, topic)[times].headers()
+        assert came[:-1] == own
+        assert came[-1][0] == "muster.replay"
 
 
 def test_replay_that_another_one_follows_ends(kafka: KafkaSettings, letters_to: str) -> None:

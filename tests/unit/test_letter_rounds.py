@@ -274,14 +274,37 @@ def test_answered_record_that_kafka_lost_is_skipped(parked: Round) -> None:
     assert parked.agent.view().counters.skipped == {"t": 1}
 
 
-@pytest.mark.parametrize("code", [Reason.MSG_SIZE_TOO_LARGE, Reason.TOPIC_AUTHORIZATION_FAILED])
-def test_refused_letter_keeps_its_offset_and_doubts_the_topic(rejecting: Round, code: int) -> None:
-    rejecting.letters.answers["produce"] = Reason(code, "no")
-    said = rejecting.write()
-    assert "the dead letter could not be written to topic 'letters'" in said
-    assert ("raise max.message.bytes" in said) == (code == Reason.MSG_SIZE_TOO_LARGE)
+def test_refused_letter_keeps_its_offset_and_doubts_the_topic(rejecting: Round) -> None:
+    rejecting.letters.answers["produce"] = Reason(Reason.TOPIC_AUTHORIZATION_FAILED, "no")
+    assert "the dead letter could not be written to topic 'letters'" in rejecting.write()
     assert (rejecting.landed, rejecting.committed) == ([], None)
     assert not rejecting.letters.there
+
+
+def test_batch_with_too_large_letter_counts_as_not_processed(rejecting: Round) -> None:
+    rejecting.letters.answers["produce"] = Reason(Reason.MSG_SIZE_TOO_LARGE, "no")
+    assert rejecting.write() == ""
+    assert (rejecting.landed, rejecting.committed) == ([], None)
+    (refusal,) = rejecting.agent.view().refusals
+    assert refusal == TP
+    assert "raise max.message.bytes of topic 'letters'" in rejecting.agent.view().problems["fenced t [1]"]
+    assert not rejecting.letters.there
+
+
+def test_answer_with_too_large_letter_is_taken_back(parked: Round) -> None:
+    parked.letters.answers["produce"] = Reason(Reason.MSG_SIZE_TOO_LARGE, "no")
+    assert parked.write() == ""
+    failing = parked.agent.failing[TP]
+    assert (failing.offset, failing.answer, failing.parked) == (70, "", True)
+    assert failing.error.startswith(
+        "ValueError: bad; the dead letter could not be written to topic 'letters': no"
+    )
+    assert parked.agent.answered_by(TP) == ""
+    assert parked.write() == ""
+    assert parked.letters.produced == 1
+    assert parked.agent.answer(TP, 70, Answer.SKIP, "ann (too large)")
+    parked.worker.commit()
+    assert (parked.landed, parked.committed) == ([], 71)
 
 
 def test_letters_land_once_though_their_commit_times_out(rejecting: Round) -> None:

@@ -17,7 +17,7 @@ import click
 from muster.cli.errors import explained, read_clusters
 from muster.cli.history import seconds
 from muster.cli.tables import console, table
-from muster.commands.actions.dead_letters import MOST, NoLettersError, Wanted, place_of
+from muster.commands.actions.dead_letters import MOST, NoLettersError, Wanted, foresee, place_of
 from muster.commands.actions.dead_letters import replay as write_back
 from muster.commands.audit import carry_out
 from muster.commands.command import Actor, CommandOutcome
@@ -87,7 +87,11 @@ def list_(cluster: str, limit: int, as_text: bool, **filters: Any) -> None:
         rows = table("letter", "written", "record", "#attempts", "replayed", "error", "value")
         for one in found:
             said = one.record.said
-            record_ = f"{said('topic')}/{said('partition')}/{said('offset')}"
+            record_ = (
+                "/".join(map(said, ("topic", "partition", "offset"))) if one.origin else "no dead letter"
+            )
+            if said("cluster") not in {"", name}:
+                record_ += f" of cluster {said('cluster')}"
             rows.add_row(
                 *(place_of(one), _when(one.at), record_, said("attempts"), "yes" if one.replayed else "no"),
                 *(said("error"), _text(one.record.value)[:SHOWN_VALUE]),
@@ -107,7 +111,8 @@ def list_(cluster: str, limit: int, as_text: bool, **filters: Any) -> None:
 @click.option(
     "--limit", type=click.IntRange(1), default=MOST, show_default=True, help="At most so many, the oldest."
 )
-@click.option("--reason", required=True, help="Reason, recorded in the audit history.")
+@click.option("--preview", is_flag=True, help="Say what it would do; change nothing.")
+@click.option("--reason", help="Reason, recorded in the audit history; not needed with --preview.")
 @click.option("--by", default=getpass.getuser, show_default="you", help="Who decided it.")
 def replay(
     cluster: str,
@@ -115,7 +120,8 @@ def replay(
     to: str | None,
     again: bool,
     limit: int,
-    reason: str,
+    preview: bool,
+    reason: str | None,
     by: str,
     as_text: bool,
     **filters: Any,
@@ -130,18 +136,28 @@ def replay(
     """
     now = time.time()
     wanted = _wanted(now, **filters)
-    run = partial(write_back, wanted, places=places, again=again, to=to, most=limit)
+    if not (reason or preview):
+        raise click.UsageError("Missing option '--reason'.")
+    how: dict[str, Any] = {"places": places, "again": again, "to": to, "most": limit}
     with explained():
-        actor = Actor(by, reason, now)
+        actor = Actor(by, reason or "preview", now)
         target = Target.of(read_clusters().chosen(cluster), CONNECTIONS, own_rights=True)
+        if preview:
+            seen = foresee(wanted, target, **how)
+            values = {"preview": seen.lines(None), **seen.values}
+            click.echo(json.dumps(values, indent=2) if as_text else "\n".join(seen.lines()))
+            return
+        run = partial(write_back, wanted, **how)
         command = replace(COMMANDS["replay-deadletters"], run=run, fields=())
         try:
             outcome = carry_out(command, target, actor, {}, VIA)
-        except NoLettersError:
-            outcome = CommandOutcome(("no letter is written back",), {"letters": 0, "topics": {}})
-    name, count, topics = target.cluster.name, outcome.values["letters"], outcome.values["topics"]
+        except NoLettersError as error:
+            found = {"letters": 0, "topics": {}, "left_out": error.left_out}
+            outcome = CommandOutcome(("no letter is written back", *error.left_out), found)
     if as_text:
-        click.echo(json.dumps({"cluster": name, "replayed": count, "topics": topics}, indent=2))
+        found = {"topics": outcome.values["topics"], "left_out": outcome.values.get("left_out", ())}
+        shown = {"cluster": target.cluster.name, "replayed": outcome.values["letters"], **found}
+        click.echo(json.dumps(shown, indent=2))
         return
     click.echo("\n".join(outcome.lines))
 
@@ -159,17 +175,22 @@ def _plain(letter: Letter) -> dict[str, Any]:
         "letter": place_of(letter),
         "written": _when(letter.at),
         "topic": found.said("topic"),
-        "partition": int(found.said("partition") or -1),
-        "offset": int(found.said("offset") or -1),
-        "timestamp": int(found.said("timestamp") or 0) or None,
+        "partition": _number(found.said("partition"), -1),
+        "offset": _number(found.said("offset"), -1),
+        "timestamp": _number(found.said("timestamp")) or None,
         "error": found.said("error"),
-        "attempts": int(found.said("attempts") or 0),
+        "attempts": _number(found.said("attempts")),
+        "cluster": found.said("cluster"),
         "consumer": found.said("consumer"),
         "by": found.said("by"),
         "replayed": letter.replayed,
         "key": None if found.key is None else _text(found.key),
         "value": None if found.value is None else _text(found.value),
     }
+
+
+def _number(text: str, otherwise: int = 0) -> int:
+    return int(text) if text.isdecimal() else otherwise
 
 
 def _text(value: bytes | None) -> str:

@@ -479,7 +479,8 @@ COMMANDS: Mapping[str, Command] = {
                 "The oldest come first, and 1,000 at most. Each comes after what its partition got since, for all "
                 "groups that read the topic, with the header muster.replay. The letter stays, and is marked in the "
                 "same transaction, so none is written back twice. A replay of the cluster that begins later ends "
-                "this one.\n\n"
+                "this one. Letters that cannot be written back, such as those of a deleted topic, are named and left "
+                "out.\n\n"
                 "'muster deadletters' lists the letters; 'muster deadletters replay' also takes single ones, another "
                 "topic, and those that were written back before."
             ),

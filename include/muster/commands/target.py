@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,7 +13,7 @@ from muster.core.partition_list import format_partitions
 from muster.core.seeking import Bounds
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
-from muster.edges.dead_letters import Letter, Record, RecordReader, Replay, read_letters
+from muster.edges.dead_letters import Letter, Record, RecordReader, Replay, list_topics, read_letters
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_import import commit_as_newest_owner
 from muster.edges.status import StatusFailure, StatusResult, poll_statuses
@@ -153,6 +153,10 @@ class Target:
         Raises `ConnectionSettingsError`, `KafkaError`, and `CommandError` where there is no connection.
         """
         return read_letters(self._kafka(), self.cluster.dead_letter_topic, self.cluster.group_id)
+
+    def kafka_topics(self) -> Mapping[str, Collection[int]]:
+        """Return the topics of the cluster's Kafka, with their partitions. Raises as `dead_letters`."""
+        return list_topics(self._kafka())
 
     def replay(self) -> Replay:
         """Return what writes the cluster's dead letters back. Raises as `dead_letters`."""

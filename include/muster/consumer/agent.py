@@ -141,6 +141,8 @@ class Agent:
     _unread: Unread = field(default_factory=Unread, init=False)
     _damaged: dict[TopicPartition, ReadFailure] = field(default_factory=dict, init=False)
     """The records that cannot be read; a partition is parked when it has been read up to its own."""
+    _too_large: dict[tuple[TopicPartition, int], str] = field(default_factory=dict, init=False)
+    """Why the letters of rejected records could not be written, until a person answers."""
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
@@ -520,7 +522,11 @@ class Agent:
                 "offset; take that out and restart the consumers"
             )
         with self._changed:
-            return self._poison.may_reject(plan.filled, rejected, self.clock())
+            whys = [self._too_large[place] for place in self._with_large_letters(rejected)]
+            return next(iter(whys), "") or self._poison.may_reject(plan.filled, rejected, self.clock())
+
+    def _with_large_letters(self, rejected: Rejected) -> list[tuple[TopicPartition, int]]:
+        return [(tp, at) for tp, offsets in rejected.items() for at in offsets if (tp, at) in self._too_large]
 
     def batch_done(
         self, plan: BatchPlan, failure: Failure | None, rejected: Rejected = MappingProxyType({})
@@ -577,20 +583,18 @@ class Agent:
         self, rejected: Rejected, ranges: Mapping[TopicPartition, OffsetRange], now: float, why: Failure
     ) -> None:
         """Read partitions up to the first record that may not be rejected, and park those that stand before it."""
+        large = self._with_large_letters(rejected)
         for tp, records in rejected.items():
-            begin, first = ranges[tp][0], min(records)
+            if large and tp not in dict(large):
+                continue
+            begin, first = ranges[tp][0], min(at for at in records if not large or (tp, at) in large)
             if first > begin:
                 self._turns.only(tp, begin, first - begin, now, why)
                 continue
             error = f"the handler rejects it: {records[first]}; {why.text}"
             self._turns.forget([tp])
             self._parking.park(tp, Parked(first, error, 0, time.time(), stopped=True))
-            self.problem(
-                _parked(tp),
-                f"topic {tp[0]!r}, partition {tp[1]}: the record at offset {first} waits for a person: {error}. Have "
-                f"it retried, skipped or dead-lettered with 'muster retry-record', 'skip-record' or "
-                "'dead-letter-record': then the others are rejected again, too",
-            )
+            self.problem(_parked(tp), f"{_waits(tp, first, error)}: then the others are rejected again, too")
 
     def _fails_alone(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
         """Tell whether it is a single record, known to fail."""
@@ -773,6 +777,26 @@ class Agent:
         self._unpark(tp)
         self._say_who_is_suspect()
 
+    def letter_too_large(self, tp: TopicPartition, due: Due, offset: int, why: str) -> None:
+        """Have a person asked about the record at `offset`, whose dead letter does not fit its topic.
+
+        If the handler rejected it, its batch counts as not processed, and is read again up to the record.
+        """
+        if due.letters:
+            with self._changed:
+                self._too_large[tp, offset] = why
+            where = f"topic {tp[0]!r}, partition {tp[1]}"
+            self.refused(
+                tp,
+                due.claim_epoch,
+                f"{where}: {why}; it is closed without committing, and read again up to the record at offset "
+                f"{offset}, which then waits for a person",
+            )
+            return
+        with self.change() as own:
+            if tp in self._parking.all and own.keep(tp, due.claim_epoch, offset):
+                self.problem(_parked(tp), _waits(tp, offset, self._parking.taken_back(tp, why).said))
+
     def letters(self, place: Place, timeout: float = 0.0) -> dict[TopicPartition, Due]:
         """Wait up to `timeout` seconds until dead letters are due at `place`; return the offsets after their
         records."""
@@ -885,7 +909,7 @@ class Agent:
                 if record.tries
             }
             return found | {
-                tp: FailingRecord(why.offset, why.error, why.attempts, True, why.answer or "", why.lost)
+                tp: FailingRecord(why.offset, why.said, why.attempts, True, why.answer or "", why.lost)
                 for tp, why in self._parking.all.items()
             }
 
@@ -905,6 +929,7 @@ class Agent:
             if answer is Answer.WAIT:
                 self._poison.wait(tp[0], Failure(found.error).kind, self.clock())
                 return True
+            self._too_large.pop((tp, offset), None)
             if tp in self._damaged and answer is Answer.DEAD_LETTER:
                 return False  # it cannot be read
             if found.lost:
@@ -1074,6 +1099,13 @@ def _unread(failures: list[ReadFailure]) -> str:
 def _fenced(tp: TopicPartition) -> str:
     """Return the key of the problem of a partition whose commit was refused."""
     return f"fenced {tp[0]} [{tp[1]}]"
+
+
+def _waits(tp: TopicPartition, offset: int, why: str) -> str:
+    return (
+        f"topic {tp[0]!r}, partition {tp[1]}: the record at offset {offset} waits for a person: {why}. Have it "
+        "retried, skipped or dead-lettered with 'muster retry-record', 'skip-record' or 'dead-letter-record'"
+    )
 
 
 def _asks(tp: TopicPartition, record: Suspect) -> str:

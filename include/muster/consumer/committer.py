@@ -302,7 +302,9 @@ class PlaceWorker:
                 }
         outcome = self._commit(ready, letters)
         self._take(ready, outcome)
-        if outcome.failed:
+        for tp, (offset, why) in outcome.too_large.items():
+            self._agent.letter_too_large(tp, ready[tp], offset, why)
+        if outcome.failed or outcome.too_large:
             self._commit_failed = True
             self._letters.topic.doubt()
         self._raise_for("writing dead letters", found.failed | outcome.failed)

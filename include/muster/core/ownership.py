@@ -792,6 +792,15 @@ class Ownership:
         partition.pass_over = over
         return True
 
+    def keep(self, tp: TopicPartition, claim_epoch: int, offset: int) -> bool:
+        """Keep a record that was to be passed over with a dead letter, which cannot be written; False if it is not
+        to be any more."""
+        partition = self._claimed_as(tp, claim_epoch)
+        if partition is None or partition.pass_over != PassOver(offset, letter=True):
+            return False
+        partition.pass_over = None
+        return True
+
     # -- from Kafka ---------------------------------------------------------------------------------------
 
     def due(self, now: float) -> dict[Place, dict[TopicPartition, Due]]:

@@ -51,6 +51,13 @@ class Parked:
     loss: Jump | None = None
     stopped: bool = False
     """The handler rejects the record, and may reject no more of its topic until a person answers."""
+    unwritten: str = ""
+    """Why its dead letter, which was decided, could not be written."""
+
+    @property
+    def said(self) -> str:
+        """What a person is asked about."""
+        return "; ".join(filter(None, (self.error, self.unwritten)))
 
     @property
     def lost(self) -> int:
@@ -80,7 +87,12 @@ class Parking:
 
     def answered(self, tp: TopicPartition, answer: Answer, by: str) -> None:
         """Note what was decided about the record of `tp`."""
-        self._parked[tp] = replace(self._parked[tp], answer=answer, by=by)
+        self._parked[tp] = replace(self._parked[tp], answer=answer, by=by, unwritten="")
+
+    def taken_back(self, tp: TopicPartition, why: str) -> Parked:
+        """Note why the dead letter that was decided cannot be written; returns what waits for another answer."""
+        self._parked[tp] = replace(self._parked[tp], answer=None, by="", unwritten=why)
+        return self._parked[tp]
 
     def free(self, tp: TopicPartition) -> Parked | None:
         """Read `tp` again; returns why it was parked, None if it was not."""

@@ -1,7 +1,7 @@
 """Dead letters: records that a handler cannot take, kept in a topic of their own, and written back from there.
 
-A letter has the key, the value and the headers of its record, and says in more headers which record it was and why it
-is here (`HEADERS`). It is written in the transaction that commits an offset after the record
+A letter has the key, the value and the headers of its record. More headers behind these say which record it was and
+why it is here (`HEADERS`). It is written in the transaction that commits an offset after the record
 (`muster.edges.kafka_fencing`), so there is one letter a record.
 
 When a letter is written back, a *mark* goes to the dead-letter topic in the same transaction: an empty record whose
@@ -14,8 +14,9 @@ import concurrent.futures
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, cast
@@ -31,7 +32,7 @@ from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError, client_c
 from muster.settings.connections import KafkaSettings
 
 OURS = "muster."
-"""What the headers begin with that are not the record's own."""
+"""What the headers of a letter begin with that are not the record's own."""
 HEADERS = (
     "topic",
     "partition",
@@ -51,6 +52,8 @@ topic. Both hold `[TOPIC]/[PARTITION]/[OFFSET]` of the letter."""
 
 LONGEST_ERROR = 1_000
 """Characters of an error in a header."""
+TOO_LARGE = frozenset({KafkaError_.MSG_SIZE_TOO_LARGE, KafkaError_.RECORD_LIST_TOO_LARGE})
+"""What Kafka answers where a record is too large for its topic."""
 LARGEST = 1_000_000_000
 """Bytes of the largest record that librdkafka writes; Kafka's brokers take less."""
 AT_ONCE = 32 * 1024 * 1024
@@ -94,13 +97,27 @@ class Record:
 
     def said(self, name: str) -> str:
         """Return the text of the header `muster.[name]`, '' without one."""
-        value = dict(self.headers).get(OURS + name)
+        value = dict(self.headers[self._own :]).get(OURS + name)
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
     @property
     def own_headers(self) -> Headers:
-        """The headers without those of a letter."""
-        return tuple((name, value) for name, value in self.headers if not name.startswith(OURS))
+        """The headers before those of a letter, whatever their names are."""
+        return self.headers[: self._own]
+
+    @property
+    def _own(self) -> int:
+        first = OURS + HEADERS[0]
+        return max(
+            (at for at, (name, _) in enumerate(self.headers) if name == first), default=len(self.headers)
+        )
+
+    @property
+    def mark_of(self) -> str:
+        """The place of the letter that was written back, if this is the mark of that, otherwise ''."""
+        if self.key is self.value is None and [name for name, _ in self.headers] == [REPLAY_OF]:
+            return (self.headers[0][1] or b"").decode("utf-8", "replace")
+        return ""
 
     @property
     def place(self) -> str:
@@ -118,6 +135,16 @@ class ToWrite:
     headers: Headers
     partition: int | None = None
 
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        parts = (
+            self.key,
+            self.value,
+            *(part for name, held in self.headers for part in (name.encode(), held)),
+        )
+        return sum(len(part or b"") for part in parts)
+
 
 def letter(record: Record, topic: str, said: Mapping[str, object]) -> ToWrite:
     """Make the letter of a record for `topic`. `said` has those of `HEADERS` that the record itself does not tell."""
@@ -129,7 +156,12 @@ def letter(record: Record, topic: str, said: Mapping[str, object]) -> ToWrite:
         **said,
     }
     ours = [(OURS + name, str(about.get(name, ""))[:LONGEST_ERROR].encode()) for name in HEADERS]
-    return ToWrite(topic, record.key, record.value, (*record.own_headers, *ours))
+    return ToWrite(topic, record.key, record.value, (*_without_replay(record.headers), *ours))
+
+
+def _without_replay(headers: Headers) -> Headers:
+    """Return the headers that a record had before it was written back, if it was."""
+    return headers[:-1] if headers and headers[-1][0] == REPLAY else headers
 
 
 @dataclass(frozen=True)
@@ -295,7 +327,7 @@ class DeadLetterTopic:
 def why_not_written(topic: str, code: int | None, why: str) -> str:
     """Say what keeps a letter from `topic`, and what to do."""
     step = "check that the topic exists and takes records of this size"
-    if code in {KafkaError_.MSG_SIZE_TOO_LARGE, KafkaError_.RECORD_LIST_TOO_LARGE}:
+    if code in TOO_LARGE:
         step = f"raise max.message.bytes of topic {topic!r}"
     elif code == KafkaError_.TOPIC_AUTHORIZATION_FAILED:
         step = f"allow this user to write to topic {topic!r}"
@@ -310,20 +342,29 @@ class Letter:
     replayed: bool = False
 
     @property
+    def origin(self) -> TopicPartition | None:
+        """Where its record came from; None for a record of the dead-letter topic that is no letter."""
+        said = self.record.said
+        numbers = said("partition"), said("offset")
+        return (
+            (said("topic"), int(numbers[0])) if said("topic") and all(map(str.isdecimal, numbers)) else None
+        )
+
+    @property
     def at(self) -> float:
         """When it was written, in seconds since the epoch; 0 if that is unknown."""
         return (self.record.timestamp or 0) / 1000
 
 
 def read_letters(settings: KafkaSettings, topic: str, group_id: str) -> Iterator[Letter]:
-    """Read all letters of the dead-letter topic, oldest first in each partition, up to where it ends now; none if
-    there is no such topic.
+    """Read all letters of the dead-letter topic, and records that are none, oldest first in each partition, up to
+    where it ends now; nothing if there is no such topic.
 
     Marks of replays are read first, so the topic is read twice. Raises `KafkaError`.
     """
-    replayed = {record.said("replay.of") for record in _records(settings, topic, group_id)} - {""}
+    replayed = {record.mark_of for record in _records(settings, topic, group_id)} - {""}
     for record in _records(settings, topic, group_id):
-        if not record.said("replay.of"):
+        if not record.mark_of:
             yield Letter(record, record.place in replayed)
 
 
@@ -344,21 +385,39 @@ class Replay:
         self._producer = open_client(Producer, config)
         self._ask("preparing a replay", self._producer.init_transactions, settings.operation_timeout)
 
-    def write(self, letters: Iterable[Letter], to: str | None = None) -> None:
-        """Write letters back in one transaction, with their marks: all of them, or none.
+    def write(self, letters: Iterable[Letter], to: str | None = None) -> dict[str, str]:
+        """Write letters back in one transaction, with their marks: all of them, or none. Returns why Kafka refuses
+        some for good, by their places; the transaction is of the others.
 
         They go to topic `to`, by their keys, or each to the topic and partition that it came from.
         """
-        writes = [each for letter in letters for each in _back(letter.record, to)]
+        refused: dict[str, str] = {}
+        left = {letter.record.place: _back(letter.record, to) for letter in letters}
+        while left:
+            try:
+                self._write([each for pair in left.values() for each in pair])
+            except UndeliveredError as error:
+                whys = {id(record): _refusal(record, reason) for record, reason in error.failed}
+                found = {place: whys[id(back)] for place, (back, _) in left.items() if whys.get(id(back))}
+                if not found:
+                    raise self._error("writing letters back", error) from error
+                refused |= found
+                left = {place: pair for place, pair in left.items() if place not in found}
+            except KafkaException as error:
+                raise self._error("writing letters back", error) from error
+            else:
+                break
+        return refused
+
+    def _write(self, records: Collection[ToWrite]) -> None:
         try:
             self._producer.begin_transaction()
-            write(self._producer, writes, TRANSACTION_TIMEOUT)
+            write(self._producer, records, TRANSACTION_TIMEOUT)
             self._producer.commit_transaction(TRANSACTION_TIMEOUT)
         except KafkaException as error:
-            reason = error.args[0]
-            if not reason.fatal():
+            if not error.args[0].fatal():
                 self._ask("giving up a replay", self._producer.abort_transaction, TRANSACTION_TIMEOUT)
-            raise self._error("writing letters back", error) from error
+            raise
 
     def _ask(self, what: str, call: Any, timeout: float) -> None:
         try:
@@ -374,13 +433,21 @@ class Replay:
         )
 
 
+class UndeliveredError(KafkaException):
+    """The brokers did not take records: those that `failed`, each with the reason."""
+
+    def __init__(self, failed: Sequence[tuple[ToWrite, KafkaError_]]) -> None:
+        super().__init__(failed[0][1])
+        self.failed = failed
+
+
 def write(producer: Producer, records: Iterable[ToWrite], timeout: float) -> None:
     """Write in the producer's transaction; return when the brokers have all. Raises KafkaException."""
-    failed: list[KafkaError_] = []
+    failed: list[tuple[ToWrite, KafkaError_]] = []
 
-    def delivered(error: KafkaError_ | None, _message: object) -> None:
+    def delivered(record: ToWrite, error: KafkaError_ | None, _message: object) -> None:
         if error is not None:
-            failed.append(error)
+            failed.append((record, error))
 
     for each in records:
         where = {} if each.partition is None else {"partition": each.partition}
@@ -389,22 +456,36 @@ def write(producer: Producer, records: Iterable[ToWrite], timeout: float) -> Non
             value=each.value,
             key=each.key,
             headers=list(each.headers),
-            on_delivery=delivered,
+            on_delivery=partial(delivered, each),
             **where,  # type: ignore[arg-type]
         )
-    left = producer.flush(timeout)
+    try:
+        left = producer.flush(timeout)
+    except SystemError as error:  # `delivered` was called while a fatal error was raised, of which this comes
+        raise error.__cause__ or error from None
     if failed:
-        raise KafkaException(failed[0])
+        raise UndeliveredError(failed)
     if left:
         raise KafkaException(KafkaError_(KafkaError_._TIMED_OUT, "no answer in time"))
 
 
 def large_records(settings: KafkaSettings) -> dict[str, str]:
-    """Return what lets a producer write whatever record Kafka took before."""
+    """Return what lets a producer write whatever record Kafka took before, each in a batch of its own: Kafka's limit
+    is one of batches, and its refusal names the record then."""
     return {
+        "batch.num.messages": "1",
         "compression.type": settings.config.get("compression.type", "zstd"),
         "message.max.bytes": str(LARGEST),
     }
+
+
+def _refusal(record: ToWrite, error: KafkaError_) -> str:
+    """Say why Kafka refuses a record for good, '' if it may take that later."""
+    if error.code() in TOO_LARGE:
+        return f"larger than max.message.bytes of topic {record.topic!r} allows"
+    if error.code() == KafkaError_.INVALID_RECORD:
+        return f"refused by topic {record.topic!r}: {error.str()}"
+    return ""
 
 
 def _back(record: Record, to: str | None) -> tuple[ToWrite, ToWrite]:
@@ -413,6 +494,12 @@ def _back(record: Record, to: str | None) -> tuple[ToWrite, ToWrite]:
     topic, partition = (to, None) if to is not None else (record.said("topic"), int(record.said("partition")))
     mark = ToWrite(record.topic, None, None, ((REPLAY_OF, record.place.encode()),))
     return ToWrite(topic, record.key, record.value, headers, partition), mark
+
+
+def list_topics(settings: KafkaSettings) -> dict[str, frozenset[int]]:
+    """Return the topics that may be seen, with their partitions. Raises `KafkaError`."""
+    with closing(Admin(settings)) as admin:
+        return TopicLister(settings, admin).list_partitions()
 
 
 @contextmanager
@@ -441,11 +528,7 @@ def _consumer(
 
 def _records(settings: KafkaSettings, topic: str, group_id: str) -> Iterator[Record]:
     """Yield all records of a topic up to where each partition ends when it is reached."""
-    admin = Admin(settings)
-    try:
-        partitions = TopicLister(settings, admin).list_topics().partitions.get(topic, frozenset())
-    finally:
-        admin.close()
+    partitions = list_topics(settings).get(topic, frozenset())
     if not partitions:
         return
     with _consumer(settings, group_id) as consumer:

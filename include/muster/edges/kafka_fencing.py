@@ -42,7 +42,14 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.model import TopicPartition
 from muster.core.positions import of_another_topic, parse_stamp
-from muster.edges.dead_letters import ToWrite, large_records, why_not_written, write
+from muster.edges.dead_letters import (
+    TOO_LARGE,
+    ToWrite,
+    UndeliveredError,
+    large_records,
+    why_not_written,
+    write,
+)
 from muster.edges.kafka import NO_METADATA, GroupOffsets
 from muster.edges.kafka_admin import UNREACHABLE, client_config, open_client
 from muster.edges.kafka_group import item_to_commit
@@ -122,11 +129,13 @@ class Claims:
 
 @dataclass(frozen=True)
 class CommitOutcome:
-    """What became of a commit, by partition: acknowledged (the offset), refused for good, or to be tried again."""
+    """What became of a commit, by partition: acknowledged (the offset), refused for good, to be tried again, or held
+    up by a letter too large for its topic (the offset of its record, and why)."""
 
     done: dict[TopicPartition, int] = field(default_factory=dict)
     refused: dict[TopicPartition, str] = field(default_factory=dict)
     failed: dict[TopicPartition, str] = field(default_factory=dict)
+    too_large: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
 
 
 class _UnwantedError(Exception):
@@ -287,6 +296,13 @@ class _Fence:
         return self.sent
 
 
+def _too_large(error: KafkaException, letters: Letters) -> int | None:
+    """Return the offset of the first record whose letter is too large for its topic, None if none is."""
+    failed = error.failed if isinstance(error, UndeliveredError) else ()
+    large = [letter for letter, why in failed if why.code() in TOO_LARGE]
+    return min((at for at, letter in letters.items() if letter in large), default=None)
+
+
 class FencedCommits:
     """Commits for a `group` as the newest owner of each partition. Thread-safe; closing waits for nothing.
 
@@ -395,7 +411,11 @@ class FencedCommits:
                 outcome.refused[tp] = str(end)
             elif letters.get(tp) and isinstance(end, KafkaException):
                 topic = next(iter(letters[tp].values())).topic
-                outcome.failed[tp] = why_not_written(topic, end.args[0].code(), _why(end))
+                why = why_not_written(topic, end.args[0].code(), _why(end))
+                if (at := _too_large(end, letters[tp])) is None:
+                    outcome.failed[tp] = why
+                else:
+                    outcome.too_large[tp] = at, f"{why}, the letter has {letters[tp][at].size} bytes"
             else:
                 outcome.failed[tp] = _why(end)
         return outcome

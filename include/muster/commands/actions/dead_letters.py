@@ -1,6 +1,7 @@
 """Writing dead letters back to the topics that they came from, each once (`muster.edges.dead_letters`).
 
-The dead-letter topic is read to its end, for a preview as for the command.
+The dead-letter topic is read to its end, for a preview as for the command. Both have `Selection` decide which letters
+are written back, and name the others in the same words.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from muster.commands.command import Actor, CommandError, CommandOutcome, Foresee
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
+    from muster.core.model import TopicPartition
     from muster.edges.dead_letters import Letter
 
 AT_ONCE = 200
@@ -23,12 +25,17 @@ MOST = 1000
 """Letters that are written back by one command, the oldest first."""
 
 
-_Place = tuple[str, str]
-"""A topic, and the number of a partition as the letters have it."""
+SHOWN = 5
+"""Letters that are named with a reason."""
 
 
 class NoLettersError(CommandError):
-    """No letter is to be written back."""
+    """No letter is to be written back; `left_out` names those that cannot be, in lines."""
+
+    def __init__(self, cluster: str, left_out: tuple[str, ...]) -> None:
+        text = f"cluster {cluster!r} has no such dead letter to write back; 'muster deadletters' lists them"
+        super().__init__("; ".join((text, *left_out)))
+        self.left_out = left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,88 @@ class Wanted:
         )
 
 
+class Selection:
+    """Selects which of a cluster's `wanted` letters can be written back, to topic `to` or to where they came from.
+
+    It notes the others. Raises `CommandError` if nothing can be written to `to`, else as `Target.dead_letters`.
+
+    `places` are those in the dead-letter topic (`PARTITION/OFFSET`) that alone are meant; `again` means also letters
+    that were written back before.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        wanted: Wanted,
+        places: Collection[str] = (),
+        again: bool = False,
+        to: str | None = None,
+    ) -> None:
+        self._target = target
+        self._wanted = wanted
+        self._places = places
+        self._again = again
+        self._to = to
+        self._partitions = target.kafka_topics()
+        self._left_out: dict[str, list[str]] = {}
+        self.before: Counter[TopicPartition] = Counter()
+        """Letters that were written back before, by where they came from."""
+        if to == target.cluster.dead_letter_topic:
+            raise CommandError(f"topic {to!r} has the dead letters themselves; name another one with --to")
+        if to is not None and to not in self._partitions:
+            raise CommandError(f"{self._no_topic(to)}; create it, or name another one with --to")
+
+    def letters(self) -> Iterator[tuple[TopicPartition, Letter]]:
+        """Read the letters that can be written back, the oldest first, with where they came from."""
+        unseen = dict.fromkeys(self._places)
+        for letter in filter(self._wanted.takes, self._target.dead_letters()):
+            place, origin = place_of(letter), letter.origin
+            if self._places and place not in unseen:
+                continue
+            unseen.pop(place, None)
+            why = self._why_not(letter, origin)
+            if origin is None or why:
+                self.leave_out(letter, why)
+            elif letter.replayed and not self._again:
+                self.before[origin] += 1
+            else:
+                yield origin, letter
+        for place in unseen:
+            self._left_out.setdefault("there is no such letter", []).append(place)
+
+    def leave_out(self, letter: Letter, why: str) -> None:
+        """Note that a letter cannot be written back."""
+        self._left_out.setdefault(why, []).append(place_of(letter))
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The letters that cannot be written back, in a line for each reason."""
+        return tuple(
+            f"{len(places)} left out ({', '.join(places[:SHOWN])}"
+            f"{f' and {len(places) - SHOWN} more' if len(places) > SHOWN else ''}): {why}"
+            for why, places in self._left_out.items()
+        )
+
+    def _why_not(self, letter: Letter, origin: TopicPartition | None) -> str:
+        """Return why a letter cannot be written back, '' if it can."""
+        if origin is None:
+            return f"no dead letter, but another record in topic {letter.record.topic!r}"
+        if (cluster := letter.record.said("cluster")) != self._target.cluster.name:
+            return f"a letter of cluster {cluster!r}, which writes it back: 'muster deadletters replay --cluster'"
+        if self._to is not None:
+            return ""
+        topic, partition = origin
+        elsewhere = "'muster deadletters replay --to TOPIC' writes it to another topic"
+        if topic not in self._partitions:
+            return f"{self._no_topic(topic)}; {elsewhere}"
+        if partition not in self._partitions[topic]:
+            return f"topic {topic!r} has no partition {partition}; {elsewhere}"
+        return ""
+
+    def _no_topic(self, topic: str) -> str:
+        return f"Kafka has no topic {topic!r} that this user may see"
+
+
 def replay_dead_letters(
     target: Target, actor: Actor, topic: str, partitions: frozenset[int], error: str
 ) -> CommandOutcome:
@@ -65,23 +154,34 @@ def replay_dead_letters(
 def foresee_replay(
     target: Target, _actor: Actor, topic: str, partitions: frozenset[int], error: str
 ) -> Foreseen:
-    """Return how many letters a replay would write back, and change nothing; a replay under way is not ended.
+    """Return what `foresee` does of the letters that `replay_dead_letters` writes back."""
+    return foresee(Wanted(topic or None, partitions, error), target)
 
-    Raises as `Target.dead_letters`.
+
+def foresee(
+    wanted: Wanted,
+    target: Target,
+    *,
+    places: Collection[str] = (),
+    again: bool = False,
+    to: str | None = None,
+    most: int = MOST,
+) -> Foreseen:
+    """Return how many letters `replay` would write back, and change nothing; a replay under way is not ended.
+
+    Raises as `Selection`.
     """
-    wanted = Wanted(topic or None, partitions, error)
-    left: Counter[_Place] = Counter()
-    done: Counter[_Place] = Counter()
-    for letter in filter(wanted.takes, target.dead_letters()):
-        counted = done if letter.replayed else left
-        counted[letter.record.said("topic"), letter.record.said("partition")] += 1
+    selection = Selection(target, wanted, places, again, to)
+    left: Counter[TopicPartition] = Counter(origin for origin, _ in selection.letters())
+    before = selection.before
     lines = tuple(
-        f"topic {of}, partition {number}: {left[of, number]} letter(s) to write back, {done[of, number]} written "
+        f"topic {of}, partition {number}: {left[of, number]} letter(s) to write back, {before[of, number]} written "
         "back before"
-        for of, number in sorted(left.keys() | done.keys(), key=lambda each: (each[0], len(each[1]), each[1]))
+        for of, number in sorted(left.keys() | before.keys())
     )
     topics = _by_topic(left)
-    return Foreseen(lines, _summary(topics, done.total()), {"letters": topics, "before": _by_topic(done)})
+    values = {"letters": topics, "before": _by_topic(before), "left_out": selection.left_out}
+    return Foreseen(lines, (*selection.left_out, *_summary(topics, before.total(), most)), values)
 
 
 def replay(
@@ -94,33 +194,30 @@ def replay(
     to: str | None = None,
     most: int = MOST,
 ) -> CommandOutcome:
-    """Write the `wanted` letters back, the oldest first: each to where it came from, or to topic `to`.
+    """Write the letters back that a `Selection` has, at most so many.
 
-    `places` are those in the dead-letter topic (`PARTITION/OFFSET`) that alone are meant; `again` means also letters
-    that were written back before. Raises `NoLettersError` if there is none, and `ConnectionSettingsError` or
-    `KafkaError` if nothing was written; after some were, the outcome has the failure.
+    Raises `NoLettersError` if there is none, and as `Selection` or `KafkaError` if nothing was written; after some
+    were, the outcome has the failure.
     """
+    selection = Selection(target, wanted, places, again, to)
     writer = target.replay()  # before the letters are read: what another one had under way is over then
-    meant = (
-        one
-        for one in filter(wanted.takes, target.dead_letters())
-        if (again or not one.replayed) and (not places or place_of(one) in places)
-    )
     written: Counter[str] = Counter()
     failure = None
     try:
-        for some in _batched(islice(meant, most)):
-            writer.write(some, to)
-            written.update(to or one.record.said("topic") for one in some)
+        for some in _batched(letter for _, letter in islice(selection.letters(), most)):
+            refused = writer.write(some, to)
+            for one in some:
+                if (why := refused.get(one.record.place)) is not None:
+                    selection.leave_out(one, why)
+                else:
+                    written[to or one.record.said("topic")] += 1
     except BaseException as error:
         if not written:
             raise
         failure = error
     if not written:
-        raise NoLettersError(
-            f"cluster {target.cluster.name!r} has no such dead letter to write back; 'muster deadletters' lists them"
-        )
-    return _outcome(target.cluster.name, actor, written, failure)
+        raise NoLettersError(target.cluster.name, selection.left_out)
+    return _outcome(target.cluster.name, actor, written, selection.left_out, failure)
 
 
 def place_of(letter: Letter) -> str:
@@ -129,29 +226,36 @@ def place_of(letter: Letter) -> str:
 
 
 def _outcome(
-    cluster: str, actor: Actor, written: Counter[str], failure: BaseException | None
+    cluster: str,
+    actor: Actor,
+    written: Counter[str],
+    left_out: tuple[str, ...],
+    failure: BaseException | None,
 ) -> CommandOutcome:
     topics = dict(sorted(written.items()))
     lines = (
         f"{written.total()} dead letter(s) of cluster {cluster} are written back: {actor}",
         *(f"{number} record(s) written to topic {topic}" for topic, number in topics.items()),
+        *left_out,
     )
     values = {"topic": ", ".join(topics), "letters": written.total(), "topics": topics}
+    if left_out:
+        values["left_out"] = left_out
     return CommandOutcome(lines, values, failure=failure)
 
 
-def _summary(topics: Mapping[str, int], before: int) -> tuple[str, ...]:
+def _summary(topics: Mapping[str, int], before: int, most: int) -> tuple[str, ...]:
     """Return how many letters are written back, by topic, and how many were before."""
     total = sum(topics.values())
     named = ", ".join(f"{topic} {number}" for topic, number in topics.items())
-    more = [f"the oldest {MOST} at once; give the command again for the others"] if total > MOST else []
+    more = [f"the oldest {most} at once; give the command again for the others"] if total > most else []
     return (
         f"together {total} letter(s) are written back ({named or 'none'}), {before} were written back before",
         *more,
     )
 
 
-def _by_topic(letters: Mapping[_Place, int]) -> dict[str, int]:
+def _by_topic(letters: Mapping[TopicPartition, int]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for (topic, _), number in letters.items():
         found[topic] += number
