@@ -36,6 +36,8 @@ def _run(coordinator: Coordinator, cluster: ClusterSettings, kept: RetentionSett
     plan = coordinator.compute_assignment(cluster.long_poll_timeout)
     if plan.stuck or plan.held or plan.assignor:
         _say(stuck=plan.stuck, held=plan.held, assignor=plan.assignor)
+    if plan.trouble:
+        _say(failed=plan.trouble)
     if plan.needed:
         report = coordinator.advance(cluster.advance_budget)
         _say(changes=[str(change) for change in report.changes], stuck=report.stuck, errors=report.errors)

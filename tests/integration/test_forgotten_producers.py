@@ -7,29 +7,26 @@ fenced last under it. The next one that initialises it is taken for the first.
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer as Reader
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from devstack.kafka import Kafka
 from muster.core.turns import Failure
-from muster.edges.kafka import GroupOffsets, librdkafka_logger
+from muster.edges.kafka import GroupOffsets
 from muster.edges.kafka_fencing import FencedCommits, _Phase, transactional_id
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.committing_consumer import Consumer
 from tests.support.kafka_topics import make_topic
 from tests.support.servers import running
+from tests.support.transactional_ids import known_ids
 
 pytestmark = pytest.mark.timeout(300)
-
-STATE = "__transaction_state"
 
 
 class ForgetsSoon(Kafka):
@@ -53,28 +50,6 @@ def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
     made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
     yield made
     made.close()
-
-
-def known_ids(kafka: KafkaSettings) -> set[str]:
-    """The transactional ids that the broker knows, by its own log."""
-    reader = Reader(
-        {**kafka.config, "group.id": "ids", "enable.partition.eof": True}, logger=librdkafka_logger()
-    )
-    partitions = reader.list_topics(STATE, timeout=10).topics[STATE].partitions
-    reader.assign([KafkaPartition(STATE, number, 0) for number in partitions])
-    found: dict[str, bool] = {}
-    left = len(partitions)
-    while left:
-        message = reader.poll(10)
-        assert message is not None, "no answer"
-        if message.error() is not None:
-            left -= 1
-            continue
-        version, length = struct.unpack(">hh", message.key()[:4])
-        assert version == 0
-        found[message.key()[4 : 4 + length].decode()] = message.value() is not None
-    reader.close()
-    return {name for name, there in found.items() if there}
 
 
 class World:

@@ -9,10 +9,10 @@ LONG = os.environ.get("MUSTER_TEST_WEEK") == "long"
 DAYS = 7 if LONG else 1
 DAY = 210.0 if LONG else 180.0
 
-EXPIRY = 120.0
+EXPIRY = 120.0 if LONG else 60.0
 """The brokers' seven days: they forget an idle transactional id, an idle producer and an offset. Kafka takes whole
 minutes."""
-RENEWAL = 40.0
+RENEWAL = EXPIRY / 3
 """The consumers' day: an offset that stands is committed again."""
 REAPING = 60.0
 """The hour after which Consul forgets a consumer whose check fails; Consul takes no less than a minute."""

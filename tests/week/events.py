@@ -14,7 +14,9 @@ from confluent_kafka.cimpl import KafkaError as ClientError
 from kazoo.client import KazooClient
 
 from muster.core.parking import Answer
+from muster.edges.kafka_fencing import transactional_id
 from tests.support.fault_world import Fault
+from tests.support.transactional_ids import known_ids
 from tests.week.clock import DAYS, EXPIRY, LONG
 from tests.week.stack import ALPHA, BETA, CONSUMERS, FLOCK, FOREIGN, NAMED
 from tests.week.world import CLUSTERS, LONGEST, World
@@ -242,7 +244,7 @@ def renamed(world: World) -> None:
     try:
         world.flows(time.time())
         world.eventually(
-            "the run names them", lambda: world.said(RENAMED, began, "beta-1", f"cluster {BETA}"), LONGEST
+            "the run names them", lambda: world.said(RENAMED, began, "beta-1", f"cluster {BETA!r}"), LONGEST
         )
         world.flows(time.time())
     finally:
@@ -312,6 +314,29 @@ def quiet_goes_on(world: World) -> None:
     world.read("quiet")
 
 
+def producers_forgotten(world: World) -> None:
+    """Kafka keeps transactional ids for less time than consumers take to renew them, until a person mends that."""
+    kafka, topics = world.stack.kafka, ("late", "quiet")
+    idle = {
+        transactional_id(name, world.groups[name].id, topic, partition)
+        for name in CLUSTERS
+        for topic in topics
+        for partition in range(NAMED[topic])
+    }
+    kafka.forgets = True
+    try:
+        kafka.restart()
+        settings = world.stack.plain()[2]
+        world.eventually("their producers are forgotten", lambda: not idle & known_ids(settings), LONGEST)
+        for topic in topics:
+            world.write(topic)
+        for topic in topics:
+            world.read(topic)
+    finally:
+        kafka.forgets = False
+        kafka.restart()
+
+
 # -- days
 
 RESTARTS = (consul_restarted, zookeeper_restarted, kafka_restarted)
@@ -335,6 +360,7 @@ OWN: dict[int, list[Fault[World]]] = {
     6: [
         Fault("the first record of a topic after an expiry", late_begins),
         Fault("the second record of a topic after an expiry", quiet_goes_on, planned=True),
+        Fault("Kafka forgets all producers", producers_forgotten),
         Fault("ZooKeeper restored, and its numbers higher", restored_higher),
         Fault("a planned move", lambda world: moved(world, ALPHA), planned=True),
     ],
@@ -344,6 +370,7 @@ OWN: dict[int, list[Fault[World]]] = {
 ONE = [
     Fault("consumers restarted in turn", rolled, planned=True),
     Fault("ZooKeeper restored from a backup", restored),
+    Fault("both groups deleted", group_deleted, planned=True),
     Fault("a topic sought back", sought),
 ]
 """What belongs to the day that is played alone; it ends with the topics that had nothing for long."""
@@ -362,7 +389,7 @@ def of_day(day: int) -> list[Fault[World]]:
         Fault(f"a server restarted ({number.__name__.partition('_')[0]})", number),
         *own[1:],
         Fault("a person skips the poison record", poison_is_skipped),
-        *(OWN[6][:2] if not LONG else []),
+        *(OWN[6][:3] if not LONG else []),
         Fault("a day ends", lambda world: day_ends(world, day)),
     ]
 

@@ -49,6 +49,8 @@ class WeekKafka(Kafka):
     def __init__(self, data_dir: Path, certificate: Path) -> None:
         super().__init__(data_dir, guarded=True)
         self._certificate = certificate
+        self.forgets = False
+        """Whether it is to drop a transactional id within a second or two, from its next start on."""
 
     @property
     def secure_address(self) -> str:
@@ -72,8 +74,8 @@ class WeekKafka(Kafka):
             "connections.max.reauth.ms": _ms(LOGIN),
             "offsets.retention.minutes": str(round(EXPIRY / 60)),
             "offsets.retention.check.interval.ms": every,
-            "transactional.id.expiration.ms": _ms(EXPIRY),
-            "transaction.remove.expired.transaction.cleanup.interval.ms": every,
+            "transactional.id.expiration.ms": "1000" if self.forgets else _ms(EXPIRY),
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "300" if self.forgets else every,
             "producer.id.expiration.ms": _ms(EXPIRY),
             "producer.id.expiration.check.interval.ms": every,
             "log.retention.ms": _ms(RETENTION),
