@@ -30,6 +30,7 @@ INCARNATION = str(uuid.uuid4())
 ROOT = f"/consumers/{CLUSTER}/assignments"
 LISTS = ("running", "starting", "closing")
 KAFKA = 30.0  # seconds for an answer
+COMMIT = 8.0  # seconds for a commit
 now = time.monotonic
 
 
@@ -336,19 +337,35 @@ def read():
                 partition.position = message.offset() + 1
 
 
-def commit(key, partition):
-    """Step 6: commit in a transaction of the partition's id. If that fails, the partition may be another's by now."""
-    stamp = f"muster:{CLUSTER}:{partition.place[2]}"
-    producer, group = partition.producer, consumers[partition.place].consumer_group_metadata()
+def transact(producer, item, group, failures):
+    """Commit in one transaction; what it fails with is put into `failures`."""
     try:
         producer.begin_transaction()
-        item = TopicPartition(*key, partition.position, stamp)
-        producer.send_offsets_to_transaction([item], group, KAFKA)
-        producer.commit_transaction(KAFKA)
+        producer.send_offsets_to_transaction([item], group, COMMIT)
+        producer.commit_transaction(COMMIT)
+    except KafkaException as error:
+        failures.append(error.args[0].str())
+
+
+def commit(key, partition):
+    """Step 6: commit in a transaction of the partition's id. If that fails, the partition may be another's by now.
+
+    In a thread: librdkafka (2.16) can wait endlessly in `send_offsets_to_transaction` when a broker was restarted
+    meanwhile, whatever time-out it is given. The next producer of that id ends such a transaction.
+    """
+    item = TopicPartition(*key, partition.position, f"muster:{CLUSTER}:{partition.place[2]}")
+    group, failures = consumers[partition.place].consumer_group_metadata(), []
+    given = partition.producer, item, group, failures
+    committing = threading.Thread(target=transact, args=given, daemon=True)
+    committing.start()
+    committing.join(COMMIT)
+    if committing.is_alive():
+        failures.append("no answer")
+    if not failures:
         partition.committed, partition.committed_at = partition.position, now()
         refused.pop(key, None)
-    except KafkaException as error:
-        log("refused", *key, partition.position, error.args[0].str())
+    else:
+        log("refused", *key, partition.position, *failures)
         refused[key] = refused.get(key, (0, 0.0))[0] + 1, now()
         partition.drop = True
         with lock:
