@@ -26,7 +26,7 @@ from devstack.jars import jars, java
 from devstack.kafka import Kafka
 from devstack.silence import silent_logger
 from devstack.zookeeper import ZooKeeper
-from tests.week.clock import EXPIRY, LOGIN, RETENTION, SEGMENT
+from tests.week.clock import EXPIRY, LOGIN, RENEWAL, RETENTION, SEGMENT
 
 USER, PASSWORD = "muster", "in-a-test-only"
 KEYSTORE = "listener.name.secure.ssl.keystore.location"
@@ -50,7 +50,8 @@ class WeekKafka(Kafka):
         super().__init__(data_dir, guarded=True)
         self._certificate = certificate
         self.forgets = False
-        """Whether it is to drop a transactional id within a second or two, from its next start on."""
+        """Whether it keeps a transactional id for less time than consumers take to renew it, from its next start on.
+        Longer than a consumer needs until it is confirmed as the owner, or a new producer would be forgotten, too."""
 
     @property
     def secure_address(self) -> str:
@@ -74,7 +75,7 @@ class WeekKafka(Kafka):
             "connections.max.reauth.ms": _ms(LOGIN),
             "offsets.retention.minutes": str(round(EXPIRY / 60)),
             "offsets.retention.check.interval.ms": every,
-            "transactional.id.expiration.ms": "1000" if self.forgets else _ms(EXPIRY),
+            "transactional.id.expiration.ms": _ms(RENEWAL * 0.75 if self.forgets else EXPIRY),
             "transaction.remove.expired.transaction.cleanup.interval.ms": "300" if self.forgets else every,
             "producer.id.expiration.ms": _ms(EXPIRY),
             "producer.id.expiration.check.interval.ms": every,
