@@ -67,7 +67,7 @@ class Oracle:
             for cluster, group in self.groups.items()
         }
         self._standing: dict[Key, Standing] = {}
-        self._judged: set[Key] = set()
+        self._judged: set[Standing] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="test-oracle")
 
@@ -138,13 +138,14 @@ class Oracle:
             stood = before.get(key)
             same = stood is not None and stood.committed == at
             self._standing[key] = stood if stood is not None and same else Standing(key, now, at, end)
-            if now - self._standing[key].since > STUCK_AFTER + NAMED_WITHIN and key not in self._judged:
-                due.setdefault(key[0], []).append(self._standing[key])
-        self._judged &= self._standing.keys()
-        for cluster, standing in due.items():
+            standing = self._standing[key]
+            if now - standing.since > STUCK_AFTER + NAMED_WITHIN and standing not in self._judged:
+                due.setdefault(key[0], []).append(standing)
+        self._judged &= set(self._standing.values())
+        for cluster, found in due.items():
             told = self.ask(cluster)
-            for each in standing:
-                self._judged.add(each.key)
+            for each in found:
+                self._judged.add(each)
                 if names(told, each.key):
                     self.named.append(each)
                 else:
