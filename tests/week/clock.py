@@ -16,8 +16,9 @@ RENEWAL = EXPIRY / 3
 """The consumers' day: an offset that stands is committed again."""
 REAPING = 60.0
 """The hour after which Consul forgets a consumer whose check fails; Consul takes no less than a minute."""
-CERTIFICATE = 120.0
-"""For so long a certificate is valid. Each is renewed when a third of that is over."""
+CERTIFICATE = 360.0 if LONG else 120.0
+"""For so long a certificate is valid. Each is renewed when a third of that is over. Consul's agent reads it by a
+reload, which begins the time until its reaping again, so renewals are further apart than that."""
 LOGIN = 60.0
 """For so long a login to Kafka counts; a client has to log in again within it."""
 RETENTION = 2 * DAY
