@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -58,15 +59,18 @@ class Foreign:
             self._ended = True
 
     def _note(self) -> None:
-        """Note what was read within each half second as a batch."""
+        """Note what was read of a partition within each half second as a batch."""
         ended = False
         while not ended:
             time.sleep(0.5)
             with self._lock:
                 read, self._read, ended = self._read, [], self._ended
-            if read:
-                note, ranges = uuid.uuid4().hex, [record for _, record in read]
-                began = {"batch": note, "began": read[0][0], "ranges": ranges, **self._who}
-                lines = (began, {"batch": note, "ended": read[-1][0]})
+            batches = defaultdict(list)
+            for at, record in read:
+                batches[record[0], record[2]].append((at, record))
+            for batch in batches.values():
+                note, ranges = uuid.uuid4().hex, [record for _, record in batch]
+                began = {"batch": note, "began": batch[0][0], "ranges": ranges, **self._who}
+                lines = (began, {"batch": note, "ended": batch[-1][0]})
                 with self._notes.open("a", encoding="utf-8") as file:
                     file.writelines(json.dumps(line) + "\n" for line in lines)
