@@ -298,7 +298,7 @@ class WeekStack:
         """Renew the certificate of all, as a daemon on each host would. A server reads it at its start, too."""
         while not self._ended.wait(CERTIFICATE / 3):
             self.authority.issue("127.0.0.1", "localhost")
-            with suppress(KafkaException):
+            with suppress(KafkaException, TimeoutError):
                 self.kafka.renewed()
             with suppress(httpx.HTTPError):
                 self.consul.renewed()
