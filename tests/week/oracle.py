@@ -82,13 +82,6 @@ class Oracle:
         for member in self._members.values():
             member.close()
 
-    def all_committed(self, cluster: str, since: float) -> bool:
-        """Whether a look that began after `since` found everything committed that a cluster is to read."""
-        found = {key: end for key, end in self.ends.items() if key[0] == cluster}
-        expected = {(cluster, t, p) for t, count in self.topics(cluster).items() for p in range(count)}
-        behind = [key for key, end in found.items() if self.committed.get(key, 0) < end]
-        return self.looked_at > since and found.keys() == expected and not behind
-
     def _run(self) -> None:
         while not self._ended.wait(EVERY):
             began = time.time()
