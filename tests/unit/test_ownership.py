@@ -782,6 +782,21 @@ def test_offset_is_committed_again_as_soon_as_its_interval_is_over(consumer: Con
     assert consumer.due() == {}
 
 
+def test_claim_of_a_replacement_is_in_use_until_it_is_refused(consumer: Consumer) -> None:
+    own, tp = consumer.ownership, ("t", 0)
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)})
+    consumer.process()
+    consumer.assign(set(), epoch=2)
+    claim_epoch = own.held[tp].claim_epoch
+    assert own.begin_claim(tp, claim_epoch)
+    assert own.claims_in_use() == {HERE.place: {tp: claim_epoch}}, "it is committed before it closes"
+    assert own.refuse(tp, claim_epoch)
+    assert own.claims_in_use() == {}
+    own.claimed({tp: claim_epoch}, 0.0)
+    assert own.claims_in_use() == {HERE.place: {tp: claim_epoch}}, "it closes when its plan is over"
+
+
 def test_topic_whose_node_could_not_be_read_stays_in_an_older_list(consumer: Consumer) -> None:
     consumer.ownership.read("t", assignment({0}), 5)
     consumer.ownership.forget_assigned(["t"])
