@@ -19,6 +19,7 @@ from muster.coordinator.stuck import questions
 from muster.core import wire
 from muster.core.epochs import Noted
 from muster.core.model import Consumer, State
+from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Pause
 from muster.core.subscription import TopicOverride
 from muster.edges.consul import ConsulTooLargeError, Members, WaitIndex
@@ -712,3 +713,22 @@ def test_pauses_of_a_run_grow_until_something_changes(world: SimulatedCluster, t
     for before, after in itertools.pairwise(pauses):
         assert after in (FIRST_POLL, pytest.approx(min(before * POLL_GROWTH, LAST_POLL)))
     assert pauses.count(FIRST_POLL) > 1, "after a change"
+
+
+def test_offsets_are_read_again_once_the_last_look_is_old(world: SimulatedCluster) -> None:
+    reads = 0
+
+    class Counted(SimulatedOffsets):
+        def read(self, *asked: Any) -> TopicOffsets:
+            nonlocal reads
+            reads += 1
+            return super().read(*asked)
+
+    world.offsets = Counted()
+    one = coordinator(world, KAFKA, settings={"stuck_after": 50})
+    found: list[int] = []
+    for seconds in (0.0, 0.0, 9.5, 0.5, -3_600.0):
+        world.now += seconds
+        one.stands_still("t")
+        found.append(reads)
+    assert found == [1, 1, 1, 2, 3], "every fifth of stuck_after, and where the clock went back"

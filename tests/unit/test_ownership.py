@@ -797,6 +797,11 @@ def test_claim_of_a_replacement_is_in_use_until_it_is_refused(consumer: Consumer
     assert own.claims_in_use() == {HERE.place: {tp: claim_epoch}}, "it closes when its plan is over"
 
 
+def test_plan_without_a_query_is_refused() -> None:
+    with pytest.raises(PlanRefusedError, match="plan made from offer 0 is refused"):
+        Ownership(ME).planned(0, {"t": {0: (0, 5)}})
+
+
 def test_topic_whose_node_could_not_be_read_stays_in_an_older_list(consumer: Consumer) -> None:
     consumer.ownership.read("t", assignment({0}), 5)
     consumer.ownership.forget_assigned(["t"])

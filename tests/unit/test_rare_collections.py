@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,8 +18,17 @@ class Ring:
         self.itself = self
 
 
-def test_collections_are_rare_within_and_as_before_afterwards() -> None:
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+@pytest.fixture
+def thresholds() -> Iterator[tuple[int, int, int]]:
+    """Thresholds that differ from each other and from Python's own."""
+    before = gc.get_threshold()
+    gc.set_threshold(701, 11, 12)
+    yield gc.get_threshold()
+    gc.set_threshold(*before)
+
+
+def test_collections_are_rare_within_and_as_before_afterwards(thresholds: tuple[int, int, int]) -> None:
+    before, frozen = thresholds, gc.get_freeze_count()
     with pytest.raises(ValueError, match="any"), rare_collections():
         assert gc.get_threshold() == (YOUNG_OBJECTS, *before[1:])
         assert gc.get_freeze_count() > frozen
