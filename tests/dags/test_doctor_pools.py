@@ -32,7 +32,7 @@ def test_airflow_is_not_asked_without_a_pool() -> None:
     ("capacity", "parallelism", "short"),
     [("40", "8", ""), ("39", "8", "[triggerer] capacity"), ("40", "7", "[core] parallelism")],
 )
-def test_too_little_room_for_consumers_is_named(
+def test_doctor_names_too_little_room_for_consumers(
     capacity: str,
     parallelism: str,
     short: str,

@@ -35,7 +35,7 @@ def test_partition_that_stands_twice_is_judged_twice() -> None:
     assert oracle.unnamed == []
 
 
-def test_what_status_does_not_name_is_unnamed() -> None:
+def test_standing_partition_without_a_name_is_unnamed() -> None:
     oracle = oracle_of(status("another"))
     look(oracle, 3, 0.0)
     look(oracle, 3, LONG_AFTER)
