@@ -98,8 +98,8 @@ demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops
 incident: env ## A poison record, a handler that hangs, a sink that is away, a seek back: a story with a proof; KEEP=0 as above
 	@$(PYTHON) -m devstack.incident $(if $(filter 0,$(KEEP)),--no-keep,$(if $(KEEP),--keep))
 
-test: fetch ## Run all tests, in two processes; they start servers of their own (PYTEST="-n 0": in one)
-	@$(PYTHON) -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder $(PYTEST)
+test: fetch ## Run all tests, in three processes; they start servers of their own (PYTEST="-n 0": in one)
+	@$(PYTHON) -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder $(PYTEST)
 
 test-celery: fetch $(CELERY_STAMP) ## Those tests that have an Airflow of their own, on PostgreSQL and Celery (root installs them on Debian)
 	@MUSTER_DEVSTACK_EXECUTOR=celery $(PYTHON) -m pytest tests/e2e/test_end_to_end.py tests/dags/test_running_airflow.py $(PYTEST)
