@@ -522,11 +522,16 @@ class Agent:
                 "offset; take that out and restart the consumers"
             )
         with self._changed:
-            whys = [self._too_large[place] for place in self._with_large_letters(rejected)]
-            return next(iter(whys), "") or self._poison.may_reject(plan.filled, rejected, self.clock())
+            for tp, offsets in self._with_large_letters(rejected).items():
+                return self._too_large[tp, offsets[0]]
+            return self._poison.may_reject(plan.filled, rejected, self.clock())
 
-    def _with_large_letters(self, rejected: Rejected) -> list[tuple[TopicPartition, int]]:
-        return [(tp, at) for tp, offsets in rejected.items() for at in offsets if (tp, at) in self._too_large]
+    def _with_large_letters(self, rejected: Rejected) -> dict[TopicPartition, list[int]]:
+        """Return those whose letters are too large for their topic; only partitions that have some."""
+        found = {
+            tp: [at for at in offsets if (tp, at) in self._too_large] for tp, offsets in rejected.items()
+        }
+        return {tp: offsets for tp, offsets in found.items() if offsets}
 
     def batch_done(
         self, plan: BatchPlan, failure: Failure | None, rejected: Rejected = MappingProxyType({})
@@ -583,15 +588,12 @@ class Agent:
         self, rejected: Rejected, ranges: Mapping[TopicPartition, OffsetRange], now: float, why: Failure
     ) -> None:
         """Read partitions up to the first record that may not be rejected, and park those that stand before it."""
-        large = self._with_large_letters(rejected)
-        for tp, records in rejected.items():
-            if large and tp not in dict(large):
-                continue
-            begin, first = ranges[tp][0], min(at for at in records if not large or (tp, at) in large)
+        for tp, offsets in (self._with_large_letters(rejected) or rejected).items():
+            begin, first = ranges[tp][0], min(offsets)
             if first > begin:
                 self._turns.only(tp, begin, first - begin, now, why)
                 continue
-            error = f"the handler rejects it: {records[first]}; {why.text}"
+            error = f"the handler rejects it: {rejected[tp][first]}; {why.text}"
             self._turns.forget([tp])
             self._parking.park(tp, Parked(first, error, 0, time.time(), stopped=True))
             self.problem(_parked(tp), f"{_waits(tp, first, error)}: then the others are rejected again, too")
