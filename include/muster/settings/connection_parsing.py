@@ -99,15 +99,14 @@ def parse_zookeeper(connection: ConnectionFields, extra: Mapping[str, Any]) -> Z
     values = _from_extra(connection, ZooKeeperSettings, extra, {"hosts", "username", "password"})
     if not connection.host:
         raise _wrong(connection, "host", "is empty; expected 'h1:2181,h2:2181', or a host and a port")
-    host, slash, chroot = connection.host.partition("/")
-    if connection.schema and chroot.strip("/") not in {"", connection.schema.strip("/")}:
+    servers, _, chroot = connection.host.partition("/")
+    # A connection that is given as a URI has the path behind its hosts as the schema.
+    paths = {path for path in (chroot.strip("/"), (connection.schema or "").strip("/")) if path}
+    if len(paths) > 1:
         raise _wrong(
             connection, "schema", f"is a path other than the one of the host, '/{chroot}'; give one of them"
         )
-    # A connection that is given as a URI has the path behind its hosts here.
-    if path := chroot.strip("/") or (connection.schema or "").strip("/"):
-        slash = f"/{path}"
-    values["hosts"] = _with_port(host, connection.port) + slash
+    values["hosts"] = "/".join([_with_port(servers, connection.port), *paths])
     values |= _present(username=connection.login, password=connection.password)
     if connection.login and not (extra.get("auth_scheme") or extra.get("sasl_mechanism")):
         raise _wrong(
@@ -178,10 +177,10 @@ def _present(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, "")}
 
 
-def _with_port(host: str, port: int | None) -> str:
+def _with_port(servers: str, port: int | None) -> str:
     if not port:
-        return host
-    return ",".join(s if ":" in s else f"{s}:{port}" for s in host.split(","))
+        return servers
+    return ",".join(s if ":" in s else f"{s}:{port}" for s in servers.split(","))
 
 
 def _from_extra(
