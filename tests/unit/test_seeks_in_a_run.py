@@ -112,7 +112,7 @@ def test_seek_without_an_owner_is_a_reason_to_act(
     world: SimulatedCluster, seeker: Seeker, one: Coordinator
 ) -> None:
     leave(world)
-    assert one.compute_assignment().topics.keys() == {"t"}, "the seek is written for whoever comes"
+    assert one.compute_assignment().topics.keys() == {"t"}, "the seek is written for the next owner"
     replace(one, seeker=None).advance(5)
     assert written(world) == {3: Seek("s1", 40)}
     plan = one.compute_assignment(20)
