@@ -186,7 +186,13 @@ class ConsumerJob:
 
     def offsets_read(self) -> Counter[tuple[str, int, int]]:
         """How often each record stands in the Parquet files."""
-        files = [str(file) for file in self.data.rglob("*.parquet") if "_temporary" not in file.parts]
+        # os.walk goes on where Spark has just deleted a folder of a batch under way; Path.rglob does not.
+        files = [
+            f"{folder}/{name}"
+            for folder, _, names in os.walk(self.data)
+            for name in names
+            if name.endswith(".parquet") and "_temporary" not in folder
+        ]
         if not files:
             return Counter()
         table = pyarrow.dataset.dataset(files, format="parquet").to_table(["topic", "partition", "offset"])

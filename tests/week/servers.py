@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,7 +124,7 @@ class WeekKafka(Kafka):
 
     def files(self) -> int:
         """Count the files of its logs."""
-        return sum(file.is_file() for file in self._logs.rglob("*"))
+        return sum(len(files) for _, _, files in os.walk(self._logs))
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.address}, logger=silent_logger())
@@ -189,7 +190,7 @@ class WeekZooKeeper(ZooKeeper):
 
     def files(self) -> int:
         """Count its snapshots and logs."""
-        return sum(file.is_file() for file in self.data.rglob("*"))
+        return sum(len(files) for _, _, files in os.walk(self.data))
 
     def nodes(self) -> int:
         """Count the nodes, those of ZooKeeper itself among them."""
@@ -277,4 +278,4 @@ class WeekConsul(Consul):
 
     def files(self) -> int:
         """Count what raft keeps."""
-        return sum(file.is_file() for file in (self.data_dir / "data").rglob("*"))
+        return sum(len(files) for _, _, files in os.walk(self.data_dir / "data"))

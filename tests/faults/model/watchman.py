@@ -26,7 +26,8 @@ assignment names it and no other holds it.
   given in the write that takes it from another, nor to a consumer that is leaving, if another is there.
 - Partitions are removed only by a coordinator that had read them and then not found them in Kafka.
 - A partition with records that has not moved for `STUCK_AFTER` is named with what holds it up, by the rule that all
-  who look compute, and a person is asked, unless one has paused it. The owner is named if it is live and silent.
+  who look compute, and a person is asked, unless one has paused it or keeps all that are live from its topic. The
+  owner is named if it is live and silent.
 - Assignments are written only after a reading of Consul that succeeded and was to be trusted.
 - The epoch decides: no process obeys a lower one than it has obeyed of a topic, and no write is built on an epoch
   behind which a higher one was written, whatever ZooKeeper was restored to.
@@ -338,7 +339,8 @@ class Watchman:
             if not found:
                 self.fail(f"{tp} has not moved since {since - 1_000_000:.1f}, and nothing names it")
             scopes = ("all", f"topics/{topic}", f"partitions/{topic}/{partition}")
-            decided = any(f"muster/c/consumption/{scope}" in self.world.consul.keys for scope in scopes)
+            paused = any(f"muster/c/consumption/{scope}" in self.world.consul.keys for scope in scopes)
+            decided = paused or (self.world.zookeeper.owner(*tp) is None and self.world.kept_from_all(topic))
             if topic not in asked and not (decided and not situation.doubt):
                 self.fail(f"{tp} has not moved since {since - 1_000_000:.1f}, and no person is asked")
             snapshot = situation.snapshots[topic]

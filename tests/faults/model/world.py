@@ -734,6 +734,11 @@ class Model:
         """Whether persons and the consumer itself let it read a topic."""
         return topic not in self._excluded(consumer) and (consumer != self.only_u or topic == "u")
 
+    def kept_from_all(self, topic: str) -> bool:
+        """Whether persons keep every consumer from a topic that is live and would take it."""
+        able = [c for c in (*IDS, RESERVE) if self.consul.live(c) and (c != self.only_u or topic == "u")]
+        return bool(able) and not any(self.may_read(consumer, topic) for consumer in able)
+
     def _excluded(self, consumer: str) -> set[str]:
         """The topics that a person keeps a consumer from."""
         prefix = f"muster/c/excluded/{consumer}/"

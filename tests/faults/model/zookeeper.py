@@ -234,7 +234,7 @@ class StoreClient(TopicStore):
         answer, self.answer = self.answer, "comes"
         read_at = self.writer.discovery.catalog.read_at
         if answer == "delayed":
-            late = partial(self._write, transitions, None, read_at)
+            late = partial(self._write_late, transitions, read_at, self.server._session_id)
             self.ensemble.delayed.append((late, self.writer.world.now))
         else:
             done = self._write(transitions, self.writer, read_at)
@@ -242,6 +242,11 @@ class StoreClient(TopicStore):
             raise ZooKeeperError("the connection was lost while it was written")
         self.at("after")
         return done
+
+    def _write_late(self, transitions: Sequence[Transition], read_at: int, session: int) -> None:
+        """Write what was on its way for long; ZooKeeper refuses it if the session that sent it has ended."""
+        if self.server._session_id == session:
+            self._write(transitions, None, read_at)
 
     def _write(
         self, transitions: Sequence[Transition], writer: CoordinatorProcess | None, read_at: int
