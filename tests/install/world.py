@@ -195,7 +195,7 @@ def airflow_of(
     subprocess.run(init, env=os.environ | {"PYTHONPATH": ""}, cwd=folder, check=True, timeout=60)
     settings = home / "clusters.d" / "example.yaml"
     text = settings.read_text().replace("example", name).replace("my_package.my_module", "numbers_store")
-    text = text.replace("# spark_conf: {spark.driver.memory: 1g}", "spark_conf: {spark.driver.memory: 512m}")
+    text = text.replace("spark_conf: {", "spark_conf: {spark.driver.memory: 512m, ")
     settings.write_text(text)
     environment = {
         MARKER: str(folder),

@@ -78,7 +78,11 @@ def entry(name: str, topic: str, **more: Any) -> dict[str, Any]:
         "consul_service": name,
         "group_id": name,
         "topics": [topic],
-        "consumers": {"handler": HANDLER, "handler_options": {"path": "x"}},
+        "consumers": {
+            "handler": HANDLER,
+            "handler_options": {"path": "x"},
+            "spark_conf": {"spark.ui.enabled": False},
+        },
         **more,
     }
 
@@ -325,7 +329,11 @@ def test_topics_missing_in_kafka_or_settings_are_reported(site: Site, name: str,
         ("settings", "shadow_assignor"),
         ("connections", "spark"),
     }
-    assert outcomes(checks, "warning") == {("settings", "handler"), ("consumers", "live")}
+    assert outcomes(checks, "warning") == {
+        ("settings", "handler"),
+        ("settings", "Spark UI"),
+        ("consumers", "live"),
+    }
     everything = json.loads(site.run("--json").stdout)
     assert set(everything["clusters"]) == {name, "wrong"}
     (only,) = everything["clusters"]["wrong"]

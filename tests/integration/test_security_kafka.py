@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devstack.certificates import Authority
 from devstack.secured import SecureKafka
 from muster.doctor import kafka as doctor
-from muster.doctor.findings import CheckOutcome, Part
+from muster.doctor.findings import Check, CheckOutcome, Part
 from muster.edges.dead_letters import DeadLetterTopic, RecordReader, letter
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
@@ -99,16 +99,47 @@ def test_the_consumers_rights_are_enough_to_plan_and_to_commit(of, group_of) -> 
     assert group.committed([PARTITION]) == {PARTITION: 2}
 
 
-def test_doctor_says_so_where_the_user_may_not_describe_the_group(of) -> None:
+def checks(settings: KafkaSettings, names: tuple[str, ...]) -> Iterator[Check]:
     text = {"consul_service": CLUSTER, "group_id": GROUP, "topics": [TOPIC], "consumers": {"handler": "a.b"}}
     cluster = ClusterSettings.model_validate({"name": CLUSTER, **text})
-    (_, members) = doctor.check_kafka(Part("kafka"), of(STRANGER), cluster, doctor.GROUP)
+    return doctor.check_kafka(Part("kafka"), settings, cluster, names)
+
+
+def test_doctor_says_so_where_the_user_may_not_describe_the_group(of) -> None:
+    (_, members) = checks(of(STRANGER), doctor.GROUP)
     assert members.outcome is CheckOutcome.WARNING
     assert members.found.startswith("whether the group has members is unknown: ")
     assert "Describe on the topics and the group" in members.step
-    (_, members) = doctor.check_kafka(Part("kafka"), of(CONSUMER), cluster, doctor.GROUP)
+    (_, members) = checks(of(CONSUMER), doctor.GROUP)
     assert members.name == "members"
     assert members.outcome is CheckOutcome.OK
+
+
+@pytest.mark.parametrize(
+    ("changed", "found", "step"),
+    [
+        ({"security_protocol": "PLAINTEXT"}, "speaks SASL_SSL, ", "to SASL_SSL and sasl.mechanism to one of"),
+        ({"security_protocol": "SSL"}, "speaks SASL_SSL, ", "these: PLAIN, SCRAM-SHA-512; or name a port"),
+        ({"security_protocol": "SASL_PLAINTEXT"}, "has security.protocol SASL_PLAINTEXT", "SASL_SSL"),
+        ({"sasl_mechanism": "SCRAM-SHA-256"}, "mechanisms PLAIN, SCRAM-SHA-512, and", "PLAIN, SCRAM-SHA-512"),
+    ],
+)
+def test_doctor_names_the_protocol_that_kafka_speaks(changed, found, step, of) -> None:
+    check = next(checks(of(COORDINATOR, **changed), doctor.BROKERS))
+    assert check.outcome is CheckOutcome.FAILED
+    assert found in check.found
+    assert step in check.step
+
+
+def test_doctor_names_a_kafka_without_sasl(of, kafka: KafkaSettings) -> None:
+    check = next(
+        checks(
+            of(COORDINATOR, bootstrap_servers=kafka.bootstrap_servers, security_protocol="SASL_PLAINTEXT"),
+            doctor.BROKERS,
+        )
+    )
+    assert f"{kafka.bootstrap_servers} speaks PLAINTEXT, and the connection has" in check.found
+    assert check.step.startswith("set security.protocol in the connection to PLAINTEXT; or name a port")
 
 
 def transact(settings: KafkaSettings, transactional_id: str) -> None:

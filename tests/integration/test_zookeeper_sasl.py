@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from devstack.secured import SecureZooKeeper
+from devstack.zookeeper import ZooKeeper
 from muster.core.model import TopicSnapshot
+from muster.doctor.findings import CheckOutcome, Part
+from muster.doctor.zookeeper import zookeeper_answers
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.connections import ZooKeeperSettings
 
@@ -23,7 +26,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZooKeepe
     server.stop()
 
 
-def settings(server: SecureZooKeeper, password: str) -> ZooKeeperSettings:
+def settings(server: ZooKeeper, password: str) -> ZooKeeperSettings:
     return ZooKeeperSettings.model_validate(
         {
             "hosts": server.address,
@@ -54,3 +57,23 @@ def test_refusal_points_at_username_and_password(guarded: SecureZooKeeper) -> No
     refused = "refused without a user.*set username and password"
     with pytest.raises(ZooKeeperError, match=refused), TopicStore(anybody, "c"):
         pass
+    digest = settings(guarded, "secret").model_copy(update={"sasl_mechanism": None, "auth_scheme": "digest"})
+    with (
+        pytest.raises(ZooKeeperError, match="'sasl_mechanism' in place of 'auth_scheme'"),
+        TopicStore(digest, "c"),
+    ):
+        pass
+
+
+def test_doctor_names_a_zookeeper_without_sasl(zookeeper_server: ZooKeeper) -> None:
+    short = settings(zookeeper_server, "secret").model_copy(update={"operation_timeout": 2.0})
+    check = zookeeper_answers(Part("zookeeper"), short)
+    assert check.outcome is CheckOutcome.FAILED
+    assert check.found == f"{zookeeper_server.address} answers, and does not speak SASL DIGEST-MD5"
+    assert "take sasl_mechanism, login and password out" in check.step
+
+
+def test_kerberos_needs_its_package() -> None:
+    kerberos = ZooKeeperSettings(hosts="h:1", sasl_mechanism="GSSAPI")
+    with pytest.raises(ZooKeeperError, match=r"pip install 'pure-sasl\[gssapi\]'"):
+        TopicStore(kerberos, "c")

@@ -14,7 +14,9 @@ from muster.cli.main import main
 from muster.doctor import packages
 from muster.doctor.consul import apart
 from muster.doctor.findings import CheckOutcome, Part, counts, explained, failed, named
+from muster.doctor.settings import check_settings
 from muster.doctor.versions import TESTED, check_version, numbers
+from muster.settings.cluster_settings import ClusterSettings
 
 ROOT = Path(__file__).parents[2]
 PART = Part("kafka")
@@ -148,6 +150,28 @@ def test_spark_without_any_java_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     (check,) = (check for check in packages.check_packages(Part("packages")) if check.name == "Java")
     assert check.outcome is CheckOutcome.FAILED
     assert "'java' is not on the PATH" in check.found
+
+
+@pytest.mark.parametrize(
+    ("conf", "address", "outcome", "said"),
+    [
+        ({}, "", CheckOutcome.WARNING, "listens on all addresses, from port 4040 on"),
+        ({"spark.ui.port": "5000"}, "10.0.0.7", CheckOutcome.WARNING, "on 10.0.0.7, from port 5000 on"),
+        ({}, "127.0.0.1", CheckOutcome.OK, "127.0.0.1 only"),
+        ({"spark.ui.enabled": False}, "", CheckOutcome.OK, "is off"),
+        ({"spark.ui.filters": "my.Filter"}, "", CheckOutcome.OK, "my.Filter"),
+    ],
+)
+def test_spark_ui_that_others_reach_is_a_warning(
+    conf: dict[str, Any], address: str, outcome: CheckOutcome, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", address)
+    cluster = {"consul_service": "c", "group_id": "g", "topics": ["t"]}
+    consumers = {"handler": "json.dumps", "spark_conf": conf}
+    settings = ClusterSettings.model_validate({"name": "c", "consumers": consumers, **cluster})
+    (check,) = (each for each in check_settings(Part("settings"), settings) if each.name == "Spark UI")
+    assert (check.outcome, bool(check.step)) == (outcome, outcome is CheckOutcome.WARNING)
+    assert said in check.found
 
 
 def doctor(path: Path, *args: str, **connections: str) -> Result:

@@ -38,7 +38,7 @@ def test_keys_that_are_commented_out_are_right_too(tmp_path: Path) -> None:
     found = load_clusters(file)
     assert found.errors == {}
     cluster = found.clusters["example"]
-    assert cluster.consumers.spark_conf == {"spark.driver.memory": "1g"}
+    assert cluster.consumers.spark_conf == {"spark.ui.enabled": "false"}
     assert cluster.consumers.handler_options == {"path": "/data/example"}
     assert [each.options["to"] for each in cluster.on_stuck] == [["oncall@example.com"]]
     default = ClusterSettings.model_validate(

@@ -43,7 +43,8 @@ clusters:
       # A function process(batch_df, batch) that the jobs can import; or a class, made with handler_options.
       handler: my_package.my_module.process
       # handler_options: {path: /data/example}
-      # spark_conf: {spark.driver.memory: 1g}
+      # The Spark UI of each job asks for no login, so it is off.
+      spark_conf: {spark.ui.enabled: false}
 
     # Airflow connections; these are the defaults:
     # kafka: muster_kafka

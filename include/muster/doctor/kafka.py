@@ -17,6 +17,7 @@ from muster.doctor.findings import Check, Part, explained, named
 from muster.doctor.versions import TESTED
 from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
 from muster.edges.kafka_admin import Admin, Failure, KafkaError
+from muster.edges.kafka_listener import ask_listener
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 
@@ -38,7 +39,7 @@ def check_kafka(
         finally:
             lister.close()
     except KafkaError as error:
-        yield part.refused(names[0], error)
+        yield _not_spoken(part, names[0], settings) or part.refused(names[0], error)
         yield from (part.skipped(name, "Kafka is out of reach") for name in names[1:])
         return
     if "reachable" in names:
@@ -50,6 +51,33 @@ def check_kafka(
         yield _topics(part, settings, cluster, listing)
     if "group" in names:
         yield from _check_group(part, settings, cluster, listing)
+
+
+def _not_spoken(part: Part, name: str, settings: KafkaSettings) -> Check | None:
+    """Report that the first server speaks another protocol than the connection, or lacks its mechanism, if so."""
+    server = settings.bootstrap_servers.partition(",")[0].strip()
+    listener = ask_listener(server, settings.operation_timeout)
+    if listener is None:
+        return None
+    config = settings.config
+    protocol = config.get("security.protocol", "PLAINTEXT").upper()
+    mechanism = config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "GSSAPI"
+    offered = ", ".join(listener.mechanisms)
+    if listener.protocol != protocol:
+        also = f" and sasl.mechanism to one of these: {offered}" if offered else ""
+        return part.failed(
+            name,
+            f"{server} speaks {listener.protocol}, and the connection has security.protocol {protocol}",
+            f"set security.protocol in the connection to {listener.protocol}{also}; or name a port that speaks "
+            f"{protocol}",
+        )
+    if offered and mechanism not in listener.mechanisms:
+        return part.failed(
+            name,
+            f"{server} speaks the SASL mechanisms {offered}, and the connection has sasl.mechanism {mechanism}",
+            f"set sasl.mechanism in the connection to one of these: {offered}",
+        )
+    return None
 
 
 def _check_group(
@@ -97,6 +125,8 @@ def _members(part: Part, group: GroupOffsets) -> Check:
         members = group.members()
     except KafkaError as error:
         problem, step = explained(error)
+        if "timed out" in problem.lower():
+            step = f"ask again, a new Kafka first makes its topic __consumer_offsets; then {step}"
         return part.warning("members", f"whether the group has members is unknown: {problem}", step)
     if not members:
         return part.ok("members", f"no consumer is a member of group {group.group_id}")

@@ -1,11 +1,12 @@
-"""What the settings say of a cluster, as far as it can be tried here: assignors, notifiers and handler can be
-loaded."""
+"""What the settings say of a cluster, as far as it can be tried here: assignors, notifiers and handler can be loaded,
+and no machine on the network is shown the jobs' Spark UI."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from muster.core.assignors import AssignorError, load_assignor
 from muster.doctor.findings import Check, Part
@@ -45,6 +46,25 @@ def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
             )
         else:
             yield part.ok("handler", f"{path} is here")
+    if of.count:
+        yield _spark_ui(part, of.spark_conf)
+
+
+def _spark_ui(part: Part, conf: Mapping[str, str]) -> Check:
+    """Check who reaches the web page that each job's driver serves; Spark binds it to `SPARK_LOCAL_IP`, if set."""
+    address = os.environ.get("SPARK_LOCAL_IP", "")
+    if conf.get("spark.ui.enabled", "true").lower() == "false":
+        return part.ok("Spark UI", "is off")
+    if filters := conf.get("spark.ui.filters"):
+        return part.ok("Spark UI", f"asks who it is that looks, with {filters}")
+    if address.startswith("127.") or address == "::1":
+        return part.ok("Spark UI", f"listens on {address} only (SPARK_LOCAL_IP)")
+    return part.warning(
+        "Spark UI",
+        f"of each job listens on {address or 'all addresses'}, from port {conf.get('spark.ui.port', '4040')} on, and "
+        "shows anyone queries, environment and logs",
+        "set spark.ui.enabled: false in spark_conf, or SPARK_LOCAL_IP=127.0.0.1 where the drivers run",
+    )
 
 
 def _import_problem(path: str) -> str:

@@ -17,7 +17,7 @@ from muster.core.wire import WireError, assignment_path, assignments_path, state
 from muster.doctor.findings import Check, CheckOutcome, Part, named
 from muster.doctor.versions import check_version
 from muster.edges.zookeeper import TopicStore
-from muster.edges.zookeeper_session import Session, ZooKeeperError
+from muster.edges.zookeeper_session import AccessDeniedError, Session, ZooKeeperError
 from muster.settings.connections import ZooKeeperSettings
 
 _VERSION = re.compile(r"Zookeeper version: ([\w.]+)")
@@ -76,12 +76,37 @@ def zookeeper_answers(part: Part, settings: ZooKeeperSettings) -> Check:
 def _reachable(part: Part, session: Session) -> Check:
     settings = session.settings
     try:
-        session.open()
-        # A server that will refuse the password has accepted the connection before.
-        session.begin().call("asking for /", session.client.exists_async, "/")
+        _open(session)
     except ZooKeeperError as error:
-        return part.refused("reachable", error)
+        if isinstance(error, AccessDeniedError) or not _answers_without_sasl(settings):
+            return part.refused("reachable", error)
+        return part.failed(
+            "reachable",
+            f"{settings.hosts} answers, and does not speak SASL {settings.sasl_mechanism}",
+            "configure SASL on the servers, or take sasl_mechanism, login and password out of the connection",
+        )
     return part.ok("reachable", f"{settings.hosts}, {settings.who}")
+
+
+def _open(session: Session) -> None:
+    session.open()
+    # A server that will refuse the password has accepted the connection before.
+    session.begin().call("asking for /", session.client.exists_async, "/")
+
+
+def _answers_without_sasl(settings: ZooKeeperSettings) -> bool:
+    """Ask without SASL; a server that has none is silent to a client that speaks it."""
+    if settings.sasl_mechanism is None:
+        return False
+    without = {"sasl_mechanism": None, "username": None, "password": None, "acl": None}
+    session = Session(settings.model_copy(update=without))
+    try:
+        _open(session)
+    except ZooKeeperError:
+        return False
+    finally:
+        session.close()
+    return True
 
 
 def _version(session: Session) -> str:

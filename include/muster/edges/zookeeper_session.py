@@ -171,6 +171,8 @@ def _check(settings: ZooKeeperSettings) -> None:
             )
     if settings.sasl_mechanism and importlib.util.find_spec("puresasl") is None:
         refuse("SASL needs a package that is not installed", "pip install 'kazoo[sasl]'")
+    if settings.sasl_mechanism == "GSSAPI" and importlib.util.find_spec("kerberos") is None:
+        refuse("GSSAPI needs a package that is not installed", "pip install 'pure-sasl[gssapi]'")
 
 
 def start_client(client: KazooClient, settings: ZooKeeperSettings) -> None:
@@ -199,7 +201,12 @@ def gave_up(client: KazooClient) -> BaseException | None:
 
 def refused(settings: ZooKeeperSettings) -> str:
     """Say that ZooKeeper does not let one in, and what to do about it."""
-    if settings.username or settings.sasl_mechanism:
+    if settings.auth_scheme:
+        step = (
+            "check username and password in the connection, and whether ZooKeeper asks for SASL, which is "
+            "'sasl_mechanism' in place of 'auth_scheme'"
+        )
+    elif settings.username or settings.sasl_mechanism:
         step = "check username and password in the connection, and that ZooKeeper knows this user"
     else:
         step = "set username and password in the connection, with 'sasl_mechanism' or 'auth_scheme'"
