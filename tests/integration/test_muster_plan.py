@@ -76,26 +76,6 @@ def test_a_cluster_that_never_ran_has_no_topics_and_gets_no_nodes(site: Site) ->
     assert site.trace() == before
 
 
-@pytest.mark.parametrize("variable", ["AIRFLOW_CONN_MUSTER_ZOOKEEPER", "AIRFLOW_CONN_MUSTER_CONSUL"])
-def test_a_server_out_of_reach_ends_with_3_and_says_which(site: Site, variable: str) -> None:
-    site.variables[variable] = json.dumps(
-        {"host": "127.0.0.1", "port": 9, "extra": {"operation_timeout": 1} if "ZOO" in variable else {}}
-    )
-    done = site.run()
-    assert done.returncode == 3
-    assert ("ZooKeeper" if "ZOO" in variable else "Consul") in done.stderr
-    assert "127.0.0.1:9" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
-
-
-def test_a_missing_connection_ends_with_2_and_says_how_to_give_it(site: Site) -> None:
-    site.variables["AIRFLOW_CONN_MUSTER_CONSUL"] = ""
-    done = site.run()
-    assert done.returncode == 2
-    assert "set the environment variable AIRFLOW_CONN_MUSTER_CONSUL" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("own", "offence"),
     [

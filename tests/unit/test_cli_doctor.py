@@ -241,9 +241,7 @@ def test_every_cluster_is_looked_at_and_the_next_step_is_named(clusters: Path, a
     assert re.search(r"doctor: \d+ ok, \d+ warning, 7 failed, \d+ skipped", result.stdout)
 
 
-def test_a_file_that_cannot_be_read_is_a_finding_and_an_unknown_cluster_a_wrong_question(
-    clusters: Path,
-) -> None:
+def test_a_file_that_cannot_be_read_is_a_finding(clusters: Path) -> None:
     missing = doctor(clusters.parent / "none.yaml", "--json")
     assert missing.exit_code == 5
     (wrong,) = [c for c in json.loads(missing.stdout)["general"] if c["outcome"] == "failed"]
@@ -253,7 +251,3 @@ def test_a_file_that_cannot_be_read_is_a_finding_and_an_unknown_cluster_a_wrong_
     report = json.loads(doctor(clusters, "--json").stdout)
     assert ("retention", "correct the file") in {(c["name"], c["step"]) for c in report["general"]}
     assert report["clusters"].keys() == {"c", "d"}
-    unknown = doctor(clusters, "--cluster", "x")
-    assert unknown.exit_code == 2
-    assert "there are: c, d" in unknown.stderr
-    assert doctor(clusters, "--cluster", "c", "--all-clusters").exit_code == 2

@@ -78,26 +78,6 @@ def test_command_names_the_stack_that_it_uses(tmp_path: Path, monkeypatch: pytes
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["status"],
-        ["history"],
-        ["plan"],
-        ["deadletters", "list"],
-        ["pause", "--cluster", "x", "--reason", "r"],
-    ],
-)
-def test_broken_settings_file_is_named_by_every_command(
-    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "broken.yaml").write_text("clusters: [")
-    monkeypatch.setenv("MUSTER_CLUSTERS", str(tmp_path))
-    result = CliRunner().invoke(main, args)
-    assert result.exit_code == 2
-    assert f"{tmp_path / 'broken.yaml'}:1: not YAML" in result.stderr
-
-
 def test_only_cluster_need_not_be_named(tmp_path: Path) -> None:
     one = {"consul_service": "a", "group_id": "a", "topics": ["t"], "consumers": {"handler": "a.b"}}
     two = one | {"consul_service": "b", "group_id": "b"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from muster.cli.main import main
-from muster.cluster.sources import Sources
 from muster.core.overrides import Overrides, Pin
 from muster.edges.consul import ConsulError
-from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.cluster_settings import ClusterSettings
 from tests.support.runs import Topics, settled_world
 from tests.support.simulated import Node, SimulatedCluster
 from tests.support.sources import opener
@@ -229,12 +225,6 @@ def test_a_wrong_question_is_refused(world: SimulatedCluster, args: list[str], m
     assert result.stdout == ""
 
 
-def test_an_unknown_cluster_names_those_there_are() -> None:
-    result = CliRunner().invoke(main, ["plan", "--cluster", "x"])
-    assert result.exit_code == 2
-    assert "no cluster 'x'; there are: c" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("assignor", "message"),
     [
@@ -268,14 +258,3 @@ def test_out_of_reach_ends_with_3(world: SimulatedCluster, monkeypatch: pytest.M
 
     monkeypatch.setattr(world, "members", refuse)
     assert muster(world).exit_code == 3
-
-
-def test_error_while_opening_ends_with_3() -> None:
-    @contextmanager
-    def refused(cluster: ClusterSettings) -> Iterator[Sources]:
-        raise ZooKeeperError("ZooKeeper at h:1: no connection within 10 s")
-        yield
-
-    result = CliRunner().invoke(main, ["plan", "--cluster", "c"], obj=refused)
-    assert result.exit_code == 3
-    assert "no connection within 10 s" in result.stderr

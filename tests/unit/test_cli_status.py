@@ -11,7 +11,6 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from muster.cli.deadletters import deadletters
 from muster.cli.main import main
 from muster.core.overrides import IsolationEntry, Overrides
 from muster.edges.consul import Members, Registration
@@ -127,19 +126,3 @@ def test_long_tables_are_cut(world: SimulatedCluster) -> None:
     assert "... and 12 more; --all shows them" in muster(world).stdout
     assert "more; --all" not in muster(world, "--all").stdout
     assert len(printed(world)["topics"]) == 42
-
-
-def test_out_of_reach_ends_with_3(world: SimulatedCluster) -> None:
-    world.store.unreachable = True
-    assert muster(world).exit_code == 3
-
-
-def test_every_command_can_print_json() -> None:
-    without = [
-        name
-        for group in (main, deadletters)
-        for name, command in group.commands.items()
-        if command is not deadletters
-        if not any("--json" in parameter.opts for parameter in command.params)
-    ]
-    assert without == []

@@ -37,15 +37,6 @@ def test_entry_is_complete(command: Command) -> None:
         assert {each.name for each in undo.fields} <= {each.name for each in command.fields}
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
-def test_command_line_has_the_command(command: Command) -> None:
-    shown = CliRunner().invoke(main, [command.name, "--help"])
-    assert shown.exit_code == 0
-    for option in ("--cluster", "--reason", "--by", "--json"):
-        assert option in shown.output
-    assert " ".join(command.summary.split()) in " ".join(shown.output.split())
-
-
 def test_undo_is_offered_where_the_override_stands() -> None:
     assert on_consumer(Overrides(), "a") == ["isolate", "drain", "exclude"]
     assert on_consumer(BOTH, "a") == ["restore", "undrain", "exclude"]
@@ -98,18 +89,6 @@ def type_command(tmp_path: Path) -> Callable[..., Result]:
     )
     environment = {"MUSTER_CLUSTERS": str(file), "AIRFLOW_CONN_MUSTER_CONSUL": "http://127.0.0.1:9"}
     return lambda *typed: CliRunner().invoke(main, [*typed, "--cluster", "c"], env=environment)
-
-
-def test_empty_argument_of_a_script_does_not_mean_all_topics(type_command: Callable[..., Result]) -> None:
-    done = type_command("seek", "--to", "latest", "", "--reason", "r")
-    assert done.exit_code == 2
-    assert "topic is empty text; leave it out to mean all" in done.output
-    done = type_command("import-offsets", "--group", "", "--checkpoint", "/x", "--reason", "r")
-    assert done.exit_code == 2
-    assert "group is empty text; leave it out, or name one" in done.output
-    done = type_command("replay-deadletters", "--error", "", "--reason", "r")
-    assert done.exit_code == 2
-    assert "error is empty text; leave it out to mean all" in done.output
 
 
 def test_preview_in_words_is_cut_unless_all_is_asked_for_and_json_never(

@@ -28,6 +28,8 @@ _SHARED: tuple[click.Parameter, ...] = (
     click.Option(["--json", "as_text"], is_flag=True, help="Print JSON."),
 )
 
+_CODES = "Exit codes: 0 done, 2 refused, or unusable settings, 3 ZooKeeper, Consul or Kafka out of reach."
+
 
 def click_command(command: Command) -> click.Command:
     """Make the command of the command line."""
@@ -61,7 +63,7 @@ def click_command(command: Command) -> click.Command:
         if command.subject != "record":
             text = f"With --preview: all partitions, in place of the first {SHOWN}."
             parameters.append(click.Option(["--all", "everything"], is_flag=True, help=text))
-    text = f"{command.summary}\n\n{command.documentation}"
+    text = "\n\n".join(filter(None, [command.summary, command.documentation, _CODES]))
     return click.Command(
         command.name, callback=run, params=[*parameters, *_SHARED], help=text, short_help=command.summary
     )

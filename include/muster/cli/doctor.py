@@ -89,6 +89,8 @@ def _asked(clusters: Clusters, cluster: str | None) -> list[str]:
     if cluster is None:
         return known
     if cluster not in known:
+        if clusters.general:  # it may stand in the file that cannot be read, which is a finding
+            return []
         end(f"{clusters_path()}: no cluster {cluster!r}; there are: {', '.join(known) or 'none'}", 2)
     return [cluster]
 
