@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from typing import Protocol
 
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask
@@ -228,20 +229,19 @@ class Coordinator:
         """Say what `advance` would begin with, and write nothing. With nothing to do, wait up to `long_poll` seconds
         for something."""
         view, woke, waited = self._await_need(long_poll)
+        idle = woke == LONG_POLL_OVER
+        owners = _some(view.live_owners(), self.cluster.long_poll_timeout) if idle else {}
+        view, found = self._look(view, owners)
         transitions = self._transitions(view)
         report = PlanReport(
             held=view.held,
             errors=self._errors(view),
-            warnings=view.warnings,
+            warnings=view.warnings + found.named,
+            stuck=found.stuck,
             states=view.states(),
             woke=woke,
             waited=waited,
         )
-        idle = woke == LONG_POLL_OVER and not view.held
-        owners = _some(view.live_owners(), self.cluster.long_poll_timeout) if idle else {}
-        view, found = self._look(view, owners)
-        report = replace(report, stuck=found.stuck, warnings=view.warnings + found.named)
-        transitions = self._transitions(view)
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
@@ -377,7 +377,7 @@ class Coordinator:
         self, transitions: Sequence[Transition], changes: list[Change], on_change: Callable[[Change], None]
     ) -> list[Transition]:
         """Write transitions, add those that were written to `changes`, and return them."""
-        written = [t for t, done in zip(transitions, self.store.apply(transitions), strict=True) if done]
+        written = list(compress(transitions, self.store.apply(transitions)))
         for transition in written:
             self._note_change(self._change(step_of(transition, self.clock())), changes, on_change)
         return written
@@ -391,13 +391,13 @@ class Coordinator:
     def stuck(self) -> list[Waiting]:
         """Return what holds up a topic for longer than the cluster's `stuck_after`, and a person is asked about."""
         view = self._view()
-        _, found = self._look(view, {} if view.held else view.live_owners())
+        _, found = self._look(view, view.live_owners())
         return [each for topic in found.topics for each in found.waiting.get(topic, []) if each.asked]
 
     def waits_for(self, consumer: str) -> bool:
         """Return whether some topic waits for `consumer`."""
         view = self._view()
-        owned = {} if view.held else view.live_owners()
+        owned = view.live_owners()
         _, found = self._look(view, {consumer: owned[consumer]} if consumer in owned else {})
         waiting = [each for of_topic in found.waiting.values() for each in of_topic]
         return any(each.consumer == consumer and each.offset is None and each.asked for each in waiting)
@@ -597,7 +597,7 @@ class Coordinator:
             self.cluster.stuck_after,
             view.overrides,
             looked,
-            view.members.doubt if not view.trusted else "",
+            view.members.doubt,
         )
         return view, _Found.of(situation)
 
