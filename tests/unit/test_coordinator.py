@@ -335,6 +335,15 @@ def test_bad_assignor_gives_a_leaving_consumer_nothing_that_is_on_its_way(world:
     assert "d" not in after.values()
 
 
+def test_bad_assignor_leaves_a_leaving_consumer_what_it_runs(world: SimulatedCluster) -> None:
+    before = world.owners()
+    world.attributes["b"] = Consumer("b", leaving=True)
+    bad_coordinator(world).advance(60)
+    world.pause(61)
+    bad_coordinator(world).advance(60)
+    assert world.owners() == before
+
+
 def test_bad_assignor_has_the_dead_replaced_after_a_delay(world: SimulatedCluster) -> None:
     before = world.owners()
     world.consumers["b"].alive = False

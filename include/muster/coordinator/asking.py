@@ -67,7 +67,7 @@ def ask(
     """
     round_ = _Round(poll, membership, timeout, min(silence, timeout), kept.silent)
     behind = topics_ahead(snapshots, (), noted)
-    round_.ask(_merged(kept.open_questions(snapshots, membership, behind), also))
+    round_.ask(merged(kept.open_questions(snapshots, membership, behind), also))
     kept.take(round_.live_answers())
     if (ahead := topics_ahead(snapshots, round_.all_answers(), noted)) != behind:
         round_.ask(kept.open_questions(snapshots, membership, ahead))
@@ -230,7 +230,8 @@ def _complete(answer: ConsumerStatus, topics: Iterable[str]) -> ConsumerStatus:
     return replace(answer, topics={topic: TopicStatus() for topic in topics} | dict(answer.topics))
 
 
-def _merged(first: Questions, second: Questions) -> dict[str, set[str]]:
+def merged(first: Questions, second: Questions) -> dict[str, set[str]]:
+    """Return what either asks."""
     return {c: first.get(c, set()) | second.get(c, set()) for c in first.keys() | second.keys()}
 
 

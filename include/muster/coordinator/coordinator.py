@@ -18,7 +18,7 @@ from functools import partial
 from itertools import compress
 from typing import Protocol
 
-from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask
+from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask, merged
 from muster.coordinator.observing import tell
 from muster.coordinator.planning_context import ContextReader
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
@@ -585,9 +585,8 @@ class Coordinator:
         now = self.store.now()
         looked = self._offsets(view, now)
         standing = looked.standing(now, self.cluster.stuck_after)
-        if not view.held and (questions := view.concerned(standing) if standing else dict(also or {})):
-            for consumer, topics in (also or {}).items():
-                questions[consumer] = questions.get(consumer, set()) | topics
+        questions = merged(view.concerned(standing), also or {})
+        if questions and not view.held:
             view = self._ask(view, kept, questions)
         situation = Situation(
             view.snapshots,
