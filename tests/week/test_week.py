@@ -1,12 +1,10 @@
 """A shrunk week of two clusters on real servers, in which everything expires that can.
 
 Each event has to end with all partitions flowing, owned and Stable again. In the end each record is accounted for,
-nothing stood still without a name, and nothing has grown. `MUSTER_TEST_WEEK=day` plays one day with light consumers.
+nothing stood still without a name, and nothing has grown. `make test` plays one day, with light consumers only.
 """
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
@@ -16,13 +14,7 @@ from tests.week.events import ALL
 from tests.week.stack import ALPHA
 from tests.week.world import LONGEST, World
 
-pytestmark = [
-    pytest.mark.stack,
-    pytest.mark.timeout(1200),
-    pytest.mark.skipif(
-        not os.environ.get("MUSTER_TEST_WEEK"), reason="slow: make test-week, or MUSTER_TEST_WEEK=day"
-    ),
-]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1200)]
 if LONG:
     pytestmark += [pytest.mark.spark]
 
