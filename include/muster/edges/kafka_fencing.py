@@ -324,6 +324,9 @@ class FencedCommits:
             # To ask about a topic that was deleted would make it again, where the broker allows that.
             "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
+            # The default begins again with the bootstrap servers once no broker is there, after which transactions of
+            # librdkafka (2.16) hang for ever, their producer cannot be closed, and its thread wakes 900 times a second.
+            "metadata.recovery.strategy": "none",
             **large_records(settings),
         }
         self._config.pop("isolation.level", None)  # of consumers only
