@@ -324,8 +324,8 @@ class FencedCommits:
             # To ask about a topic that was deleted would make it again, where the broker allows that.
             "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
-            # The default begins again with the bootstrap servers once no broker is there, after which transactions of
-            # librdkafka (2.16) hang for ever, their producer cannot be closed, and its thread wakes 900 times a second.
+            # By default a client without brokers begins again with the bootstrap servers. After that transactions of
+            # librdkafka (2.16) hang for ever, their producer cannot be closed, and a thread wakes 900 times a second.
             "metadata.recovery.strategy": "none",
             **large_records(settings),
         }
