@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import httpx
+import psutil
 import pytest
 
 from devstack.consul import Consul
@@ -48,6 +50,29 @@ def discovery(consul: ConsulSettings, name: str) -> Iterator[ConsulCluster]:
     yield found
     for consumer in found.catalog.members().registered:
         found.catalog.deregister(consumer)
+
+
+def test_connections_end_with_their_cluster(consul: ConsulSettings, name: str) -> None:
+    """Also where garbage is collected rarely, as while a coordinator runs."""
+
+    def connections() -> int:
+        return sum(
+            bool(each.raddr) and each.raddr.port == consul.port for each in psutil.Process().net_connections()
+        )
+
+    before = connections()
+    gc.disable()
+    try:
+        for _ in range(3):
+            found = ConsulCluster(consul, name, f"{name}-service")
+            found.catalog.members()
+            found.overrides.read()
+            found.catalog.wait(WaitIndex(), 0)
+            assert connections() > before
+            del found
+        assert connections() == before
+    finally:
+        gc.enable()
 
 
 def register(discovery: ConsulCluster, page: StatusPage, consumer: str = "one", **meta: str) -> None:

@@ -8,12 +8,14 @@ headers of answers. So it gets no token, and the HTTP client of this module, whi
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from ssl import SSLContext
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -188,12 +190,25 @@ def _tls(settings: ConsulSettings) -> SSLContext:
 class _Http:
     """The HTTP client that python-consul is given. python-consul returns what these methods return."""
 
-    def __init__(self, api: ConsulApi) -> None:
-        self._api = api
+    def __init__(self, settings: ConsulSettings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def _client(self) -> httpx.Client:
+        client = httpx.Client(**client_options(self.settings))
+        weakref.finalize(self, client.close)
+        return client
+
+    def send(self, method: str, path: str, params: Params | None = None, data: str = "") -> httpx.Response:
+        """Send a request and return the answer, whatever its HTTP status."""
+        try:
+            return self._client.request(method, quote(path, safe="/"), params=params, content=data)
+        except (httpx.HTTPError, OSError) as error:
+            raise unreachable(self.settings, f"{method} {path}", error) from error
 
     def get(self, _: Callable[[Any], Any], path: str, params: Params | None = None) -> httpx.Response:
         """Return the answer as it is; the result that python-consul makes of it lacks its headers."""
-        return self._api.send("GET", path, params)
+        return self.send("GET", path, params)
 
     def put(
         self, callback: Callable[[Any], Any], path: str, params: Params | None = None, data: str = ""
@@ -206,8 +221,8 @@ class _Http:
     def _call(
         self, method: str, callback: Callable[[Any], Any], path: str, params: Params | None, data: str = ""
     ) -> Any:
-        response = self._api.send(method, path, params, data)
-        what, settings = f"{method} {path}", self._api.settings
+        response = self.send(method, path, params, data)
+        what, settings = f"{method} {path}", self.settings
         check_status(settings, what, response.status_code, response.text)
         try:
             return callback(base.Response(response.status_code, response.headers, response.text))
@@ -226,28 +241,17 @@ class ConsulApi:
 
     def __init__(self, settings: ConsulSettings) -> None:
         self.settings = settings
-        # What python-consul's parts expect to find where they belong to.
-        self.http = _Http(self)
-        self.token = None
-        self.dc = settings.datacenter
-        self.consistency = "default"
-        self._kv = base.Consul.KV(self)
-        self.agent = base.Consul.Agent(self)
-        self._catalog = base.Consul.Catalog(self)
-        self._health = base.Consul.Health(self)
-        self.status = base.Consul.Status(self)
+        http = _Http(settings)
+        self.send = http.send
+        # Without a circle of references: connections end with the last one to this object, not when garbage is
+        # collected, which a coordinator does rarely.
+        owner = SimpleNamespace(http=http, token=None, dc=settings.datacenter, consistency="default")
+        self._kv = base.Consul.KV(owner)
+        self.agent = base.Consul.Agent(owner)
+        self._catalog = base.Consul.Catalog(owner)
+        self._health = base.Consul.Health(owner)
+        self.status = base.Consul.Status(owner)
         self._readable: set[str] = set()
-
-    @cached_property
-    def _client(self) -> httpx.Client:
-        return httpx.Client(**client_options(self.settings))
-
-    def send(self, method: str, path: str, params: Params | None = None, data: str = "") -> httpx.Response:
-        """Send a request and return the answer, whatever its HTTP status."""
-        try:
-            return self._client.request(method, quote(path, safe="/"), params=params, content=data)
-        except (httpx.HTTPError, OSError) as error:
-            raise unreachable(self.settings, f"{method} {path}", error) from error
 
     def read_keys(self, path: str, **how: bool) -> ConsulAnswer:
         """Read the key `path`; with `recurse` all that begin with it, with `keys` the names of these."""
