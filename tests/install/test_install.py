@@ -1,4 +1,4 @@
-"""Muster in another Airflow: on the newest Python and Spark, with MUSTER_TEST_INSTALL=long on the oldest too.
+"""Muster in another Airflow: on the newest Python and the pinned Spark, with MUSTER_TEST_INSTALL=long on the oldest.
 
 Otherwise on the oldest Python where the newest is not there.
 """
@@ -36,11 +36,11 @@ pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.
 
 PYTHON = TESTED["Python"]
 INSTALLATIONS = (
-    [(PYTHON.newest, ""), (PYTHON.oldest, f"{TESTED['Spark'].oldest}.7")]
+    [(PYTHON.newest, ""), (PYTHON.oldest, f"{TESTED['Spark'].oldest}.9")]
     if LONG
     else [(PYTHON.newest if find_python(PYTHON.newest) is not None else PYTHON.oldest, "")]
 )
-"""Versions of Python and, where it is not the newest, of Spark: both ends of what the README says."""
+"""Versions of Python and, where it is not the pinned one, of Spark: the oldest that the README names."""
 
 
 @pytest.fixture(scope="module")

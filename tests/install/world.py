@@ -175,7 +175,7 @@ def environment_of(version: str, python: Path, wheel: Path, spark: str = "") -> 
         made = make_environment(Path(folder, "env"), python, f"{wheel}[airflow,spark]", handler)
         consumers = made
         if spark:
-            wanted = (f"pyspark=={spark}", "py4j==0.10.9.7", "pandas", "pyarrow")
+            wanted = (f"pyspark=={spark}", "pandas", "pyarrow")
             consumers = make_environment(Path(folder, "env-of-consumers"), python, wheel, handler, *wanted)
         ask = [consumers, "-c", "import pyspark; print(pyspark.__version__)"]
         found = subprocess.run(

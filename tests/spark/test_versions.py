@@ -1,4 +1,4 @@
-"""The connector and a whole job with the versions of Spark that Muster itself is not tested with."""
+"""The connector and a whole job with the versions of Spark that Muster does not pin."""
 
 from __future__ import annotations
 

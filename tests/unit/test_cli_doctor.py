@@ -61,10 +61,10 @@ def test_versions_are_compared_by_their_numbers(text: str, read: tuple[int, ...]
 @pytest.mark.parametrize(
     ("of", "found", "outcome", "said"),
     [
-        ("Spark", "4.2.7", CheckOutcome.OK, "Spark 4.2.7"),
-        ("Spark", "3.5.7", CheckOutcome.OK, "Spark 3.5.7"),
+        ("Spark", "4.3.1", CheckOutcome.OK, "Spark 4.3.1"),
+        ("Spark", "3.5.9", CheckOutcome.OK, "Spark 3.5.9"),
         ("Spark", "3.4.4", CheckOutcome.WARNING, "older than what is tested"),
-        ("Spark", "4.3.0", CheckOutcome.WARNING, "newer than what is tested"),
+        ("Spark", "4.4.0", CheckOutcome.WARNING, "newer than what is tested"),
         ("Python", "3.12.1", CheckOutcome.OK, "Python 3.12.1"),
         ("Python", "3.14.0", CheckOutcome.WARNING, "newer than what is tested"),
         ("ZooKeeper", "unknown", CheckOutcome.OK, "3.9 is tested"),
@@ -99,6 +99,11 @@ def test_versions_are_those_of_the_pins_and_of_the_package() -> None:
     for name, found in pinned.items():
         assert found is not None, name
         assert check_version(PART, name, found[1]).outcome is CheckOutcome.OK
+    page = (ROOT / "docs" / "spark-clusters.md").read_text()
+    locks = [lock.stem.removeprefix("pyspark-") for lock in (ROOT / "tests" / "spark").glob("pyspark-*.txt")]
+    assert [lock for lock in locks if lock not in page] == []
+    ends = min(locks, key=numbers), max(locks, key=numbers)
+    assert [each.rpartition(".")[0] for each in ends] == [TESTED["Spark"].oldest, TESTED["Spark"].newest]
     project = (ROOT / "pyproject.toml").read_text()
     python = TESTED["Python"]
     after = f"3.{numbers(python.newest)[1] + 1}"

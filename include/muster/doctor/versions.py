@@ -30,9 +30,9 @@ TESTED: Mapping[str, Tested] = {
     "Airflow": Tested("3.3", "3.3", "all tests"),
     "Spark": Tested(
         "3.5",
-        "4.2",
+        "4.3",
         "all tests on 4.2; an installation on 3.5, which needs Python 3.11; the connector and a hand-over of a job "
-        "with 3.5 and 4.1",
+        "with 3.5, 4.1 and 4.3",
     ),
     "Kafka": Tested("4.4", "4.4", "all tests"),
     "ZooKeeper": Tested("3.9", "3.9", "all tests"),
