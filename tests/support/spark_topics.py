@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -18,10 +19,11 @@ def create_topic(
     partitions: int = 1,
     config: Mapping[str, str] | None = None,
     replication: int = 1,
+    replicas: Sequence[int] = (),
 ) -> str:
     """A new topic with a name of its own."""
     topic = f"source-{uuid.uuid4().hex[:12]}"
-    make_topic(kafka, topic, partitions, config, replication)
+    make_topic(kafka, topic, partitions, config, replication, replicas)
     return topic
 
 
@@ -31,9 +33,16 @@ def make_topic(
     partitions: int = 1,
     config: Mapping[str, str] | None = None,
     replication: int = 1,
+    replicas: Sequence[int] = (),
 ) -> None:
+    """A topic, at the brokers `replicas` if there are any."""
     admin = _admin(kafka)
-    new = NewTopic(topic, partitions, replication, config=dict(config or {}))
+    where: dict[str, Any] = (
+        {"replica_assignment": [list(replicas)] * partitions}
+        if replicas
+        else {"replication_factor": replication}
+    )
+    new = NewTopic(topic, partitions, config=dict(config or {}), **where)
     admin.create_topics([new])[topic].result()
     deadline = time.monotonic() + 20
     while topic not in admin.list_topics(timeout=10).topics:
@@ -65,6 +74,10 @@ def produce_in_transaction(producer: Producer, topic: str, value: str) -> None:
 
 def leader_of(kafka: KafkaSettings, topic: str, partition: int) -> int:
     return int(_admin(kafka).list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+
+
+def in_sync(kafka: KafkaSettings, topic: str, partition: int) -> set[int]:
+    return set(_admin(kafka).list_topics(topic, timeout=10).topics[topic].partitions[partition].isrs)
 
 
 def stored_offsets(kafka: KafkaSettings, topic: str) -> Iterator[int]:
