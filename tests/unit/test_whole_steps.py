@@ -251,7 +251,7 @@ def test_hand_over_goes_on_by_a_whole_step() -> None:
     )
 
 
-def test_all_are_asked_that_a_step_depends_on() -> None:
+def test_step_asks_all_that_it_depends_on() -> None:
     there = members(A, B, failing=("f",), outside=("o",), older=("x",))
     owned = replace(snapshot(replace(QUIET, missing={})), topic="quiet")
     away = replace(owned, topic="away", assignment=replace(NODE, owners={0: "f", 1: "o", 2: A, 3: "gone"}))

@@ -325,7 +325,7 @@ class FencedCommits:
             "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
             # By default a client without brokers begins again with the bootstrap servers. After that transactions of
-            # librdkafka (2.16) hang for ever, their producer cannot be closed, and a thread wakes 900 times a second.
+            # librdkafka (2.16) never end, their producer cannot be closed, and a thread wakes 900 times a second.
             "metadata.recovery.strategy": "none",
             **large_records(settings),
         }
