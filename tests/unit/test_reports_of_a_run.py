@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +10,10 @@ import pytest
 
 from muster.coordinator.coordinator import LONG_POLL_OVER
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
-from muster.core.model import Loss, Move, Seek, State, TopicPartition
+from muster.core.model import Consumer, ConsumerStatus, Loss, Move, Seek, State, TopicPartition
 from muster.core.overrides import AssignorChoice, Pause, RebalanceRequest, SeekRequest
 from muster.core.wire import to_iso
+from muster.edges.status import StatusResult
 from tests.support.runs import Topics, coordinator, settled_world, unsubscribe
 from tests.support.simulated import SimulatedCluster
 
@@ -228,3 +229,35 @@ def test_each_cause_alone_makes_a_run_needed(world: SimulatedCluster, cause: str
         world.stands(("t", 0), 400.0)
     plan = one.compute_assignment()
     assert (plan.needed, plan.topics) == (cause != "nothing", named)
+
+
+def test_last_look_of_a_run_asks_no_settled_consumer_again(world: SimulatedCluster) -> None:
+    world.consumers["a"].stuck = True
+    world.join("d")
+    coordinator(world, KAFKA).advance(0)
+    world.pause(0.1)
+    world.pause(0.1)
+    world.stands(("t", next(p for p, owner in world.owners().items() if owner == "b")), 400.0)
+    asked: list[tuple[str, set[str]]] = []
+
+    def poll(consumers: Iterable[Consumer], timeout: float, topics: Any = None) -> Mapping[str, StatusResult]:
+        """Answers only what is asked."""
+        asked.extend(sorted(topics.items()))
+        return {
+            consumer: replace(
+                found, topics={t: found.topics[t] for t in topics[consumer] & found.topics.keys()}
+            )
+            for consumer, found in world.poll(consumers, timeout, topics).items()
+            if isinstance(found, ConsumerStatus)
+        }
+
+    replace(coordinator(world, KAFKA), poll=poll).advance(0)
+    assert asked == [
+        ("a", {"t"}),
+        ("b", {"u"}),
+        ("c", {"u"}),
+        ("d", {"t", "u"}),
+        ("a", {"t"}),
+        ("b", {"t"}),
+        ("d", {"t", "u"}),
+    ]

@@ -696,10 +696,8 @@ def _assignments(snapshots: Mapping[str, TopicSnapshot]) -> dict[str, TopicAssig
 
 def _some(owned: dict[str, set[str]], long_poll: float) -> dict[str, set[str]]:
     """Return the owners to ask at a look, when one comes every `long_poll` seconds: of many a random part."""
-    many = max(OWNERS_AT_ONCE, round(min(1.0, long_poll / LOOK_AT_OWNERS) * len(owned)))
-    if many >= len(owned):
-        return owned
-    return {c: owned[c] for c in random.sample(sorted(owned), many)}
+    many = max(OWNERS_AT_ONCE, round(long_poll / LOOK_AT_OWNERS * len(owned)))
+    return {c: owned[c] for c in random.sample(sorted(owned), min(many, len(owned)))}
 
 
 @contextmanager
