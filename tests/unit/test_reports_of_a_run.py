@@ -228,7 +228,7 @@ def test_each_cause_alone_makes_a_run_needed(world: SimulatedCluster, cause: str
     elif cause == "standing":
         world.stands(("t", 0), 400.0)
     plan = one.compute_assignment()
-    assert (plan.needed, plan.topics) == (cause != "nothing", named)
+    assert (plan.needed, plan.topics, plan.waited) == (cause != "nothing", named, 0.0)
 
 
 def test_last_look_of_a_run_asks_no_settled_consumer_again(world: SimulatedCluster) -> None:
@@ -261,3 +261,19 @@ def test_last_look_of_a_run_asks_no_settled_consumer_again(world: SimulatedClust
         ("b", {"t"}),
         ("d", {"t", "u"}),
     ]
+
+
+@pytest.mark.parametrize(("requested", "asked"), [(False, {"a", "b", "c"}), (True, set())])
+def test_owners_are_asked_only_at_the_end_of_a_quiet_wait(
+    world: SimulatedCluster, requested: bool, asked: set[str]
+) -> None:
+    found: set[str] = set()
+
+    def poll(consumers: Iterable[Consumer], timeout: float, topics: Any = None) -> Mapping[str, StatusResult]:
+        found.update(topics)
+        return world.poll(consumers, timeout, topics)
+
+    if requested:
+        world.decided = replace(world.decided, rebalance=RebalanceRequest(**SAID))
+    replace(coordinator(world, KAFKA), poll=poll).compute_assignment(20)
+    assert found == asked
