@@ -115,6 +115,22 @@ def test_offsets_are_due_whole(own: Ownership) -> None:
     assert renewed == {PLACE: {**due[PLACE], ("t", 2): Due(9, "A", 3)}, THERE.place: due[THERE.place]}
 
 
+def test_offsets_that_were_never_planned_are_renewed_whole(own: Ownership) -> None:
+    claimed(own)
+    assert own.due(100.0 + LONGEST_RENEWAL) == {
+        PLACE: {("t", 0): Due(10, "A", 1, "s0", stopped=True), ("t", 1): Due(20, "A", 2)},
+        THERE.place: {("u", 0): Due(5, "", 4)},
+    }
+
+
+def test_commit_before_a_rejected_record_keeps_its_letter_due(own: Ownership) -> None:
+    claimed(own)
+    own.planned(own.offer().asked, {"t": {2: (0, 9)}})
+    own.processed(own.batch(), 101.0, {("t", 2): {3: "no", 1: "bad"}})
+    own.committed({("t", 2): Due(3, "A", 3)}, 101.0)
+    assert own.letters() == {PLACE: {("t", 2): Due(9, "A", 3, letters=((3, "no"),))}}
+
+
 def test_stop_of_a_topic_is_due_of_all_that_was_planned(own: Ownership) -> None:
     claimed(own)
     own.planned(own.offer().asked, {"t": {0: (10, 12), 1: (20, 20)}}, stopped={("t", 0)})
@@ -205,6 +221,14 @@ def test_topic_keeps_what_counts_when_its_node_goes_or_moves(own: Ownership) -> 
     assert own.topics["t"].gone
     own.read("t", node({0}, 8, HERE), 13)
     assert own.topics["t"] == Topic(HERE, 8, 13, frozenset({0}), least=9)
+
+
+def test_first_assignment_of_a_topic_counts_from_its_noted_epoch(own: Ownership) -> None:
+    own.expect({"v": 9})
+    assert not own.read("v", node({0}, 8), 20, synced=True)
+    assert own.topics["v"] == Topic(epoch=9, least=9)
+    assert own.read("v", node({0}, 9), 21)
+    assert own.read("w", node({0}, 0), 22)
 
 
 def test_consumer_watches_what_it_holds_or_is_assigned(own: Ownership) -> None:
