@@ -19,6 +19,7 @@ def main() -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
+        .config("spark.pyspark.python", sys.executable)
         .getOrCreate()
     )
     rows = spark.range(records).selectExpr(
