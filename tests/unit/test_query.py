@@ -9,8 +9,11 @@ import pyspark
 import pytest
 from py4j.protocol import Py4JError
 
+from muster.consumer.agent import Agent
 from muster.consumer.cause import cause
 from muster.consumer.query import QuerySupervisor, _read_failure, failure_of, scratch_settings
+from muster.core.model import TopicAssignment
+from muster.core.ownership import BatchPlan
 from muster.sinks import Batch, RejectionRefusedError, SinkError
 
 
@@ -97,6 +100,25 @@ def test_refused_rejection_holds_though_the_handler_catches_it() -> None:
     supervisor._handler = process  # type: ignore[assignment]
     with pytest.raises(RejectionRefusedError, match="too many"):
         supervisor._call(None, batch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("owners", "has_it"),
+    [
+        ({0: "me", 1: "other"}, True),
+        ({0: "other", 1: "me"}, False),
+        ({3: "me", 5: "other"}, True),
+        ({0: None, 1: "me"}, False),
+        ({}, False),
+    ],
+)
+def test_batch_tells_who_has_the_lowest_partition(owners: dict[int, str | None], has_it: bool) -> None:
+    supervisor = QuerySupervisor.__new__(QuerySupervisor)
+    supervisor._agent, supervisor._tried = Agent("me"), {}
+    batch = supervisor._batch_of(BatchPlan(1, {"t": {1: (0, 5)}}))
+    assert not batch.has_lowest("t"), "nothing is assigned yet"
+    supervisor._agent.assigned("t", TopicAssignment("k:9092", "g", owners, epoch=1), zxid=1)
+    assert batch.has_lowest("t") is has_it
 
 
 def test_installed_spark_has_the_class_that_manages_files_of_checkpoints() -> None:

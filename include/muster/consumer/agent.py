@@ -514,6 +514,12 @@ class Agent:
             self._batch_began, self._under_way = self.clock(), frozenset(plan.filled)
             return plan
 
+    def has_lowest(self, topic: str) -> bool:
+        """Tell whether this consumer is assigned the lowest of the topic's partitions."""
+        with self._changed:
+            known = self._ownership.topics.get(topic)
+            return known is not None and min(known.assigned | known.elsewhere, default=-1) in known.assigned
+
     def may_reject(self, plan: BatchPlan, rejected: Rejected) -> str:
         """Return why the handler may not reject these records of the batch that it has, '' if it may."""
         if not self.fencing:

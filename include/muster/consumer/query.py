@@ -196,6 +196,7 @@ class QuerySupervisor:
             batch,
             attempt=1 + self._failures(batch),
             may_reject=lambda rejected: self._agent.may_reject(plan, rejected),
+            has_lowest=self._agent.has_lowest,
         )
 
     def _call(self, frame: DataFrame, batch: Batch) -> None:

@@ -60,6 +60,8 @@ class Batch:
     """What `reject` was called with, by partition and offset."""
     may_reject: Callable[[Rejected], str] = field(default=lambda _: "", repr=False)
     """Returns why these records may not be rejected, '' if they may."""
+    has_lowest: Callable[[str], bool] = field(default=lambda _: False, repr=False)
+    """Tells whether this consumer has the lowest partition of a topic, at the time of the call."""
 
     def __post_init__(self) -> None:
         held = {tp: (begin, end) for tp, (begin, end) in self.ranges.items() if begin < end}

@@ -18,6 +18,7 @@ try:
     from muster.sinks.delta_columns import created, lacking
     from muster.sinks.delta_files import WRITTEN, FileWriter, added
     from muster.sinks.delta_log import NOTE, TableLog, Versions, app_id, entry
+    from muster.sinks.delta_upkeep import Upkeep
 except ImportError:  # the extra `delta`
     deltalake = None
 
@@ -52,7 +53,8 @@ class DeltaSink:
 
     The tasks of the batch write the files and the driver commits them, with the package `deltalake` (the extra
     `delta`), which executors need as well; no jar is needed. `storage_options` are those of `deltalake` for object
-    stores; `${VAR}` in them and in `path` is taken from the environment of the driver.
+    stores; `${VAR}` in them and in `path` is taken from the environment of the driver. With `upkeep` the consumer
+    that has the lowest partition of a topic joins small files and removes old ones, see `muster.sinks.delta_upkeep`.
 
     **Invariant.** The table's log holds for each partition which offsets stand in the table
     (`muster.sinks.delta_log`). A commit
@@ -71,6 +73,7 @@ class DeltaSink:
         storage_options: Mapping[str, str] | None = None,
         partition_by: Sequence[str] = (),
         new_columns: bool = False,
+        upkeep: bool = True,
     ) -> None:
         if deltalake is None:
             raise ValueError("DeltaSink needs the package 'deltalake': install Muster's extra 'delta'")
@@ -81,6 +84,7 @@ class DeltaSink:
             name: expand(value, f"storage_options.{name}") for name, value in (storage_options or {}).items()
         }
         _refuse_unsafe(self._options)
+        self._upkeep = Upkeep(self.path, self._options) if upkeep else None
         self._log: TableLog | None = None
         self._named: frozenset[str] = frozenset()
         self._head = b""
@@ -112,6 +116,8 @@ class DeltaSink:
         self._store(deltalake.Schema.from_arrow(rows.schema), write, batch)
 
     def _store(self, columns: Any, write: Write, batch: Batch) -> None:
+        if self._upkeep is not None:
+            self._upkeep.beside(batch)
         for _ in range(TRIES):
             try:
                 return self._commit(columns, write, batch)
