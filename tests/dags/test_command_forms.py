@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 
-from muster.airflow.command_dags import FROM_FILE, form, given
+from muster.airflow.command_dags import FROM_FILE, form, given, isolate_form
 from muster.commands.command import CommandError
 from muster.commands.table import COMMANDS
 from muster.settings.clusters import load_clusters
@@ -30,7 +30,7 @@ def body(fields: dict[str, Param], command: str, **filled: Any) -> dict[str, Any
 
 def test_form_has_the_fields_of_all_commands_and_asks_for_command_and_reason(fields):
     names = {name for command in COMMANDS.values() for name in (each.name for each in command.fields)}
-    assert set(fields) - {"command", "reason", "kind", "options", "preview"} == names - {"pattern"}
+    assert set(fields) - {"command", "reason", "options", "preview"} == names
     for name in ("command", "reason"):
         with pytest.raises(ParamValidationError):
             fields[name].resolve()
@@ -40,6 +40,8 @@ def test_form_has_the_fields_of_all_commands_and_asks_for_command_and_reason(fie
         fields["command"].resolve("insolate")
     for name in set(fields) - {"command", "reason"}:
         fields[name].resolve()
+        assert fields[name].resolve(None) is None, "a field that is emptied"
+        assert "null" in fields[name].schema["type"], "no asterisk"
 
 
 def test_fields_of_a_pause_of_consumption_may_be_left_empty(fields):
@@ -128,6 +130,33 @@ def test_an_assignor_is_chosen_with_options_or_taken_back(fields):
 
 def test_topics_are_named_or_matched(fields):
     assert body(fields, "subscribe", topic="x") == {"topic": "x", "pattern": False}
-    assert body(fields, "subscribe", topic="x.*", kind="pattern") == {"topic": "x.*", "pattern": True}
+    assert body(fields, "subscribe", topic="x.*", pattern=True) == {"topic": "x.*", "pattern": True}
     with pytest.raises(ParamValidationError):
-        fields["kind"].resolve("regex")
+        fields["pattern"].resolve("regex")
+
+
+def test_fields_that_were_emptied_are_left_out(fields):
+    emptied = dict.fromkeys(set(fields) - {"command", "reason"})
+    assert body(fields, "pause-consumption", **emptied) == {"topic": "", "partitions": ""}
+    assert body(fields, "assignor", **emptied) == {"assignor": None}
+    assert body(fields, "subscribe", **emptied | {"topic": "x"}) == {"topic": "x", "pattern": False}
+    with pytest.raises(CommandError, match="consumer is empty; fill it in"):
+        body(fields, "isolate", **emptied)
+
+
+def test_command_field_says_what_each_command_does(fields):
+    told = fields["command"].schema["description_md"]
+    assert fields["command"].description is None, "else Airflow would show it instead"
+    assert told.splitlines() == [f"- **{name}**: {command.summary}" for name, command in COMMANDS.items()]
+
+
+def test_isolation_has_three_fields_and_takes_any_consumer(write_clusters: WriteClusters):
+    write_clusters("c1", count=2)
+    fields = isolate_form(load_clusters()["c1"])
+    assert list(fields) == ["consumer", "command", "reason"]
+    assert fields["consumer"].schema["examples"] == ["c1-1", "c1-2"]
+    assert fields["command"].schema["enum"] == ["isolate", "restore"]
+    for name in ("consumer", "reason"):
+        with pytest.raises(ParamValidationError):
+            fields[name].resolve()
+    assert fields["consumer"].resolve("foreign") == "foreign"

@@ -424,10 +424,13 @@ def test_isolate_and_restore(site: Site):
 
 def test_isolation_of_what_is_not_there_is_refused(site: Site):
     site.write_clusters(site.name, count=1)
-    refused = site.command("isolate", consumer="nobody")
+    form = {"command": "isolate", "consumer": "nobody", "reason": "typo"}
+    refused = site.run(f"muster_isolate__{site.name}", form)
     assert refused.state == "failed"
-    assert f"cluster '{site.name}' has no consumer 'nobody'" in refused.log
-    assert f"configured are: {site.name}-1" in refused.log
+    assert refused.note.startswith(
+        f"failed: cluster '{site.name}' has no consumer 'nobody'; live are: none; "
+    )
+    assert f"configured are: {site.name}-1" in refused.note
     assert not site.discovery.overrides.isolated()
 
 
@@ -489,7 +492,7 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: 
     site.foreign.start("one")
     assert site.coordinate().state == "success"
 
-    assert site.command("unsubscribe", topic=topic, kind="name").state == "success"
+    assert site.command("unsubscribe", topic=topic).state == "success"
     assert site.command("pause").state == "success"
     held = site.coordinate()
     assert (held.tasks["fetch_partitions"], held.tasks["compute_assignment"]) == ("skipped", "skipped")
@@ -508,8 +511,8 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: 
     dag = f"muster_commands__{site.name}"
     assert given == [(name, "dag_test", dag) for name in ("unsubscribe", "pause", "resume")]
 
-    assert site.command("subscribe", topic=f"{topic[:-1]}.", kind="pattern").state == "success"
-    assert site.command("subscribe", topic=topic, kind="name").state == "success"
+    assert site.command("subscribe", topic=f"{topic[:-1]}.", pattern=True).state == "success"
+    assert site.command("subscribe", topic=topic).state == "success"
     assert site.command("assignor", assignor="range", options={}).state == "success"
     again = site.coordinate()
     assert "planned with assignor range by dag_test since " in again.log

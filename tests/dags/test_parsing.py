@@ -15,7 +15,7 @@ from muster.airflow import preload as preloading
 ROOT = Path(__file__).resolve().parents[2]
 DAG_FILES = sorted(path.name for path in (ROOT / "dags").glob("*.py"))
 DAGS = "muster_dags.py"
-OF_A_CLUSTER = {"coordinator", "consumers", "commands", "stuck"}
+OF_A_CLUSTER = {"coordinator", "consumers", "isolate", "commands", "stuck"}
 OF_TASK = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
 """Environment variable by which Airflow says which DAG a task's process is for."""
 
@@ -189,7 +189,11 @@ def test_pruning_is_on_from_the_beginning(clusters):
 
 
 @pytest.mark.parametrize(
-    "only", ["muster_coordinator__good", "muster_stuck__good", "muster_commands__good", "muster_pruning"]
+    "only",
+    [
+        *("muster_coordinator__good", "muster_stuck__good", "muster_isolate__good", "muster_commands__good"),
+        "muster_pruning",
+    ],
 )
 def test_process_of_a_task_makes_only_its_dag_and_imports_no_other_kind(clusters, only):
     parsed = parse(DAGS, clusters("clusters:" + GOOD + GOOD.replace("good", "other")), only)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.
 
 CONSUMERS = "muster_consumers__numbers"
 COORDINATOR = "muster_coordinator__numbers"
-COMMANDS = "muster_commands__numbers"
+ISOLATE = "muster_isolate__numbers"
 
 
 def consumer_task(world: RunningStack, consumer: str) -> tuple[str, int]:
@@ -52,8 +52,8 @@ def flows(world: RunningStack, eventually: Eventually) -> None:
 
 def carried_out(world: RunningStack, eventually: Eventually, form: dict[str, object]) -> None:
     """A person fills the form in, and its run succeeds."""
-    run = world.api.trigger(COMMANDS, form)
-    eventually(lambda: world.api.run_state(COMMANDS, run) == "success", 60, f"{form['command']} succeeds")
+    run = world.api.trigger(ISOLATE, form)
+    eventually(lambda: world.api.run_state(ISOLATE, run) == "success", 60, f"{form['command']} succeeds")
 
 
 def test_unpausing_starts_consumers_and_assigns(world: RunningStack, eventually: Eventually) -> None:
@@ -118,11 +118,11 @@ def test_isolate_and_restore_by_form(world: RunningStack, eventually: Eventually
 
 def test_isolating_an_unknown_consumer_is_refused(world: RunningStack, eventually: Eventually) -> None:
     form = {"command": "isolate", "consumer": "nobody", "reason": "typo"}
-    run = world.api.trigger(COMMANDS, form)
-    eventually(lambda: world.api.run_state(COMMANDS, run) == "failed", 60, "refused")
-    assert "has no consumer 'nobody'" in world.api.log(COMMANDS, run, "carry_out", -1, 1)
+    run = world.api.trigger(ISOLATE, form)
+    eventually(lambda: world.api.run_state(ISOLATE, run) == "failed", 60, "refused")
+    assert "has no consumer 'nobody'" in world.api.log(ISOLATE, run, "carry_out", -1, 1)
     with pytest.raises(AirflowApiError, match="command"):
-        world.api.trigger(COMMANDS, form | {"command": "insolate"})
+        world.api.trigger(ISOLATE, form | {"command": "insolate"})
 
 
 def test_airflow_restarts_while_consumers_go_on(world: RunningStack, eventually: Eventually) -> None:

@@ -1,8 +1,11 @@
-"""The DAG `muster_commands__[cluster]`, to be triggered by hand with a form, made from `muster.commands.table`.
+"""The DAGs `muster_commands__[cluster]` and `muster_isolate__[cluster]`, to be triggered by hand with a form.
 
-Each cluster has one of its own, so that Airflow's rights to a DAG are rights to one cluster. A run leaves its outcome
-in the cluster's history, as its own note, and as an event of the Asset `muster://[CLUSTER]/levers`, on which other
-DAGs can be scheduled. A DAG file imports no client of a server, so the task does.
+The first has every command of `muster.commands.table`, the second what is needed most and in a hurry. Each cluster
+has its own, so that Airflow's rights to a DAG are rights to one cluster. A run leaves its outcome in the cluster's
+history, as its own note, and as an event of the Asset `muster://[CLUSTER]/levers`, on which other DAGs can be
+scheduled; the note of a refused run says why. A DAG file imports no client of a server, so the task does.
+
+Airflow shows an asterisk at each field whose type has no `null`, and gives None for one that is emptied.
 """
 
 from __future__ import annotations
@@ -40,18 +43,36 @@ FROM_FILE = "(as in the settings)"
 """The choice of an assignor that takes an earlier one back."""
 PREVIEW = "preview"
 """The field that asks only what would be done."""
-BY_NAME, BY_PATTERN = "name", "pattern"
+ISOLATE, RESTORE = "isolate", "restore"
 
 
 def commands_dag(cluster: ClusterSettings) -> DAG:
     """Build `muster_commands__[cluster]`."""
+    what = f"What a person may have done in cluster {cluster.name}: isolate, drain, pin, pause and so on"
+    return _dag(cluster, "commands", "commands for", what, form(cluster), list(COMMANDS))
+
+
+def isolate_dag(cluster: ClusterSettings) -> DAG:
+    """Build `muster_isolate__[cluster]`."""
+    what = f"Takes a consumer of cluster {cluster.name} out as a whole, or back"
+    return _dag(cluster, "isolate", "isolate a consumer of", what, isolate_form(cluster), [ISOLATE, RESTORE])
+
+
+def _dag(
+    cluster: ClusterSettings,
+    kind: str,
+    title: str,
+    description: str,
+    params: dict[str, Param],
+    commands: list[str],
+) -> DAG:
     name = cluster.name
     with DAG(
-        dag_id=f"{OURS}commands__{name}",
-        dag_display_name=f"Muster: commands for {name}",
-        description=f"What a person may have done in cluster {name}: isolate, drain, pin, pause and so on",
-        doc_md="\n\n".join(_documented(command) for command in COMMANDS.values()),
-        params=form(cluster),
+        dag_id=f"{OURS}{kind}__{name}",
+        dag_display_name=f"Muster: {title} {name}",
+        description=description,
+        doc_md=_documented(commands),
+        params=params,
         schedule=None,
         is_paused_upon_creation=False,  # it runs only when a person triggers it, and then at once
         default_args={"owner": "muster", "retries": 0, **cluster.airflow.coordinator.arguments()},
@@ -66,12 +87,25 @@ def commands_dag(cluster: ClusterSettings) -> DAG:
     return dag
 
 
-def _documented(command: Command) -> str:
-    return f"**{command.name}**: {command.summary} {command.documentation}".strip()
+def _documented(commands: list[str]) -> str:
+    told = (COMMANDS[name] for name in commands)
+    return "\n\n".join(f"**{each.name}**: {each.summary} {each.documentation}".strip() for each in told)
 
 
 def from_form(cluster: str, context: Context) -> dict[str, Any]:
-    """Carry out what the run's form says. Raises `CommandError` or `SettingsError` if that cannot be done."""
+    """Carry out what the run's form says.
+
+    If that cannot be done, the run's note says why, and the error is raised: `CommandError`, `SettingsError`, or what
+    the servers' clients raise.
+    """
+    try:
+        return _from_form(cluster, context)
+    except Exception as error:
+        leave_note(context, f"failed: {error}")
+        raise
+
+
+def _from_form(cluster: str, context: Context) -> dict[str, Any]:
     params = context["params"]
     settings = load_clusters()[cluster]
     name = asked(params, "command")
@@ -79,7 +113,7 @@ def from_form(cluster: str, context: Context) -> dict[str, Any]:
         raise CommandError(f"there is no command {name!r}; there are: {listed(COMMANDS)}")
     actor = Actor(context["dag_run"].triggering_user_name or "airflow", asked(params, "reason"), time.time())
     body = given(COMMANDS[name], params, form(settings))
-    carry_out = _foresee_in_run if params[PREVIEW] else carry_out_in_run
+    carry_out = _foresee_in_run if params.get(PREVIEW) else carry_out_in_run
     return carry_out(COMMANDS[name], settings, actor, body, context)
 
 
@@ -126,17 +160,32 @@ def _leave_event(context: Context, command: str, values: Mapping[str, Any], summ
 
 def form(cluster: ClusterSettings) -> dict[str, Param]:
     """Make the fields: the command, those of all commands, and the reason."""
-    above = "What each does is written above"
-    command = Param(type="string", enum=list(COMMANDS), title="Command", description=above)
+    told = "\n".join(f"- **{each.name}**: {each.summary}" for each in COMMANDS.values())
+    command = Param(type="string", enum=list(COMMANDS), title="Command", description_md=told)
     found: dict[str, Param] = {}
     for each in (field for command in COMMANDS.values() for field in command.fields):
         if each.name not in found:
             found |= _params(each, cluster, _hint(each.name))
     seen = ", ".join(command.name for command in COMMANDS.values() if command.foresee is not None)
     text = f"{seen}: say in the run's log what it would do, and change nothing"
-    found[PREVIEW] = Param(False, type="boolean", title="Preview only", description=text)
-    reason = Param(type="string", minLength=1, title="Reason", description="Recorded in the audit history")
-    return {"command": command, **found, "reason": reason}
+    found[PREVIEW] = Param(False, type=["null", "boolean"], title="Preview only", description=text)
+    return {"command": command, **found, "reason": _reason()}
+
+
+def isolate_form(cluster: ClusterSettings) -> dict[str, Param]:
+    """Make the fields: the consumer, what is to become of it, and the reason."""
+    ids = list(cluster.consumer_ids())
+    hint = "Its id: one of the settings, or any other that Consul has"
+    told = "\n".join(f"- **{name}**: {COMMANDS[name].summary}" for name in (ISOLATE, RESTORE))
+    consumer = Param(type="string", minLength=1, title="Consumer", description=hint, examples=ids)
+    command = Param(
+        ISOLATE, type="string", enum=[ISOLATE, RESTORE], title="Isolate or restore", description_md=told
+    )
+    return {"consumer": consumer, "command": command, "reason": _reason()}
+
+
+def _reason() -> Param:
+    return Param(type="string", minLength=1, title="Reason", description="Recorded in the audit history")
 
 
 def _hint(name: str) -> str:
@@ -150,8 +199,8 @@ def _hint(name: str) -> str:
 
 
 def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param]:
-    """Make the fields of the form that fill in this one. Each has a default, because not every command takes it."""
-    texts: dict[str, Any] = {"type": "string", "title": each.label, "description": hint}
+    """Make the fields of the form that fill in this one. Each may stay empty, because not every command takes it."""
+    texts: dict[str, Any] = {"type": ["null", "string"], "title": each.label, "description": hint}
     match each.kind:
         case Kind.CONSUMER | Kind.TOPIC | Kind.DESTINATION | Kind.SOURCE | Kind.TEXT:
             return {each.name: _text(texts, _proposed(each.kind, cluster))}
@@ -159,13 +208,12 @@ def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param
             pattern = PARTITION_LIST if each.kind is Kind.PARTITIONS else WHOLE_NUMBER
             return {each.name: Param("", pattern=f"^$|{pattern}", **texts)}
         case Kind.PATTERN:
-            title = f"Name or {each.label.lower()}"
-            return {"kind": Param(BY_NAME, enum=[BY_NAME, BY_PATTERN], **texts | {"title": title})}
+            return {each.name: Param(False, **texts | {"type": ["null", "boolean"]})}
         case Kind.ASSIGNOR:
             options = 'Of the assignor, such as {"budget": 10}'
             return {
                 each.name: Param(FROM_FILE, minLength=1, examples=[FROM_FILE, *sorted(BUILT_IN)], **texts),
-                "options": Param({}, type="object", title="Options", description=options),
+                "options": Param({}, type=["null", "object"], title="Options", description=options),
             }
 
 
@@ -188,8 +236,9 @@ def _text(texts: Mapping[str, Any], proposed: list[str]) -> Param:
 
 
 def asked(params: Mapping[str, Any], name: str) -> str:
-    """Return the text under `name`. Raises `CommandError` for text that is too long."""
-    return brief(name, str(params[name])).strip()
+    """Return the text under `name`, '' for none. Raises `CommandError` for text that is too long."""
+    value = params.get(name)
+    return "" if value is None else brief(name, str(value)).strip()
 
 
 def given(command: Command, params: Mapping[str, Any], fields: Mapping[str, Param]) -> dict[str, Any]:
@@ -201,26 +250,26 @@ def given(command: Command, params: Mapping[str, Any], fields: Mapping[str, Para
     taken = {name for each in command.fields for name in _PARTS.get(each.kind, (each.name,))}
     taken |= {"command", "reason"} if command.foresee is None else {"command", "reason", PREVIEW}
     for name in fields.keys() - taken:
-        if params.get(name, fields[name].value) != fields[name].value:
+        if params.get(name) not in (None, fields[name].value):
             raise CommandError(
                 f"'{command.name}' takes no {name}; leave it as it is, or choose the command that was meant"
             )
     return {each.name: _given(each, params) for each in command.fields}
 
 
-_PARTS: Mapping[Kind, tuple[str, ...]] = {Kind.PATTERN: ("kind",), Kind.ASSIGNOR: ("assignor", "options")}
+_PARTS: Mapping[Kind, tuple[str, ...]] = {Kind.ASSIGNOR: ("assignor", "options")}
 """The names in the form of a field that has others there."""
 
 
 def _given(each: Field, params: Mapping[str, Any]) -> Any:
     if each.kind is Kind.PATTERN:
-        return asked(params, "kind") == BY_PATTERN
+        return bool(params.get(each.name))
     if each.kind is not Kind.ASSIGNOR:
         if not (text := asked(params, each.name)) and not each.optional:
             raise CommandError(f"{each.label.lower()} is empty; fill it in")
         return text
-    name, options = asked(params, "assignor"), params["options"] or {}
-    if name != FROM_FILE:
+    name, options = asked(params, "assignor"), params.get("options") or {}
+    if name not in ("", FROM_FILE):
         return {"name": name, "options": options}
     if options:
         raise CommandError(f"options belong to an assignor; leave them empty with {FROM_FILE}")

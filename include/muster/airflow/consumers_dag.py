@@ -33,7 +33,7 @@ What you want, and what to do:
 - **delete this DAG**: only to stop all for good. Airflow deletes its runs, and with them every consumer is stopped in
   order within seconds. While the cluster stands in the settings, the DAG comes back, without its runs and paused:
   unpause it to have the consumers back.
-- keep one running **without work**: isolate it with `muster_commands__{name}`.
+- keep one running **without work**: isolate it with `muster_isolate__{name}`.
 
 What you see:
 

@@ -37,7 +37,7 @@ What you see, and what to do:
 - `compute_assignment` or `advance_state` **failed** with the assignor's error: there is no plan. What is under way is
   finished, and consumers that are gone are replaced as the sticky assignor would, after `planning_error_delay`.
 - `advance_state` **failed**: a topic is not Stable, or an owner makes no progress, for longer than {stuck:g} s. The
-  message names topic, consumer and partitions; isolate that consumer with `muster_commands__{name}`, or answer the
+  message names topic, consumer and partitions; isolate that consumer with `muster_isolate__{name}`, or answer the
   question in `muster_stuck__{name}`, which shows what would happen then.
 - **several tasks failed**: ZooKeeper or Consul is out of reach. Nothing is written, and consumers go on.
 

@@ -6,8 +6,8 @@
 
 Airflow only parses files that contain the words "dag" and "airflow".
 
-- For each cluster `muster_coordinator__[cluster]`, `muster_consumers__[cluster]`, `muster_commands__[cluster]` and
-  `muster_stuck__[cluster]`.
+- For each cluster `muster_coordinator__[cluster]`, `muster_consumers__[cluster]`, `muster_isolate__[cluster]`,
+  `muster_commands__[cluster]` and `muster_stuck__[cluster]`.
 - `muster_pruning`.
 """
 
@@ -81,9 +81,16 @@ def _commands(cluster: ClusterSettings) -> DAG:
     return commands_dag(cluster)
 
 
+def _isolate(cluster: ClusterSettings) -> DAG:
+    from muster.airflow.command_dags import isolate_dag  # noqa: PLC0415
+
+    return isolate_dag(cluster)
+
+
 _KINDS: Mapping[str, Callable[[ClusterSettings], DAG]] = {
     "coordinator": _coordinator,
     "consumers": _consumers,
+    "isolate": _isolate,
     "commands": _commands,
     "stuck": _stuck,
 }

@@ -49,7 +49,7 @@ what is held up, and what would happen. About a record choose whether it is trie
 dead-letter topic. About a consumer choose:
 
 - **Isolate** it: its partitions go to the others, with your name on it. *restore* in
-  `muster_commands__{name}` takes it back.
+  `muster_isolate__{name}` takes it back.
 - **Wait**: nothing is changed. If it still holds things up after another {stuck:g} s, you are asked again.
 
 Where no live consumer holds a topic up, the question says what does, and what to do. A question closes by itself when

@@ -195,11 +195,12 @@ class Target:
     def check_consumer(self, consumer: str) -> None:
         """Raise `CommandError` unless `consumer` is registered, configured or isolated already."""
         configured = self.cluster.consumer_ids()
-        registered = set(self.consul.catalog.members().registered)
-        if consumer not in {*registered, *configured, *self.consul.overrides.isolated()}:
+        members = self.consul.catalog.members()
+        if consumer not in {*members.registered, *configured, *self.consul.overrides.isolated()}:
+            live = "unknown" if members.membership is None else listed(members.membership.live)
             raise CommandError(
-                f"cluster {self.cluster.name!r} has no consumer {consumer!r}; registered in Consul are: "
-                f"{listed(registered)}; configured are: {', '.join(configured) or 'none'}"
+                f"cluster {self.cluster.name!r} has no consumer {consumer!r}; live are: {live}; registered in Consul "
+                f"are: {listed(members.registered)}; configured are: {', '.join(configured) or 'none'}"
             )
 
     def check_topic(self, topic: str) -> None:
