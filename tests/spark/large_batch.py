@@ -6,6 +6,7 @@ python tests/spark/large_batch.py SINK OPTIONS RECORDS
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -15,11 +16,11 @@ import muster.sinks
 
 def main() -> None:
     name, options, records = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's workers take another one otherwise
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
-        .config("spark.pyspark.python", sys.executable)
         .getOrCreate()
     )
     rows = spark.range(records).selectExpr(
