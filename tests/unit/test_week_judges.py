@@ -7,23 +7,32 @@ import json
 import pytest
 
 from tests.support.fault_score import Row, Score
-from tests.week.clock import NAMED_WITHIN, STUCK_AFTER
+from tests.week.clock import STUCK_AFTER
 from tests.week.growth import ALLOWED, Growth
-from tests.week.oracle import OUT_OF_REACH, Key, Oracle
+from tests.week.oracle import OUT_OF_REACH, SLACK, UNSEEN, Key, Oracle
 
 HERE = "c", "t", 1
-LATE = STUCK_AFTER + NAMED_WITHIN + 1
+LATE = STUCK_AFTER + SLACK + 3
+"""Seconds after which what stands has to be named, where a look comes after one second."""
 
 
 def status(*waiting: dict[str, object]) -> str:
-    return json.dumps({"waiting": waiting, "doubt": "", "left_alone": {}})
+    return json.dumps({"waiting": waiting, "doubt": "", "blind": "", "left_alone": {}})
 
 
 class Judge:
-    """An oracle whose looks at Kafka the test makes up."""
+    """An oracle whose looks at Kafka the test makes up; Muster looked last at `looked`."""
 
-    def __init__(self, said: str, excused: bool = False) -> None:
-        self.oracle = Oracle("127.0.0.1:1", {}, lambda _: {"t": 2}, lambda _: excused, lambda _: said)
+    def __init__(self, said: str, excused: bool = False, looked: float = 1.0) -> None:
+        self.looked, self.asked = looked, 0
+
+        def ask(_: str) -> str:
+            self.asked += 1
+            return said
+
+        self.oracle = Oracle(
+            "127.0.0.1:1", {"c": "g"}, lambda _: {"t": 2}, lambda _: excused, ask, lambda _: self.looked
+        )
 
     def look(self, at: float, committed: int, end: int, key: Key = HERE) -> Oracle:
         self.oracle.ends, self.oracle.committed = {key: end}, {key: committed}
@@ -33,10 +42,10 @@ class Judge:
 
 def test_partition_that_stands_still_unnamed_counts_once() -> None:
     judge = Judge(status({"topic": "t", "partitions": [0]}, {"topic": "other", "partitions": [1]}))
-    for seconds in (0.0, LATE - 2, LATE, LATE + 1):
+    for seconds in (0.0, 2.0, LATE - 2, LATE, LATE + 1):
         found = judge.look(seconds, 3, 5)
     assert [standing.key for standing, _ in found.unnamed] == [HERE]
-    assert not found.named
+    assert judge.asked == 1
 
 
 @pytest.mark.parametrize(
@@ -49,16 +58,54 @@ def test_partition_that_stands_still_unnamed_counts_once() -> None:
 )
 def test_partition_or_server_that_is_named_does_not_count(said: str) -> None:
     judge = Judge(said)
-    judge.look(0.0, 3, 5)
-    found = judge.look(LATE, 3, 5)
+    for seconds in (0.0, 2.0, LATE, LATE + 1):
+        found = judge.look(seconds, 3, 5)
+    assert judge.asked == 1
     assert not found.unnamed
-    assert [standing.key for standing in found.named] == [HERE]
 
 
 def test_status_that_fails_otherwise_names_nothing() -> None:
     judge = Judge("exit code 1: Traceback")
     judge.look(0.0, 3, 5)
     assert judge.look(LATE, 3, 5).unnamed
+
+
+def test_partition_that_stands_twice_is_judged_twice() -> None:
+    judge = Judge(status())
+    for seconds, committed in ((0.0, 3), (2.0, 3), (LATE, 3), (100.0, 5), (150.0, 5)):
+        judge.looked = seconds - 1
+        judge.look(seconds, committed, 9)
+    judge.look(150 + LATE, 5, 9)
+    assert [standing.committed for standing, _ in judge.oracle.unnamed] == [3, 5]
+
+
+def test_partition_is_judged_after_the_look_that_could_find_it() -> None:
+    judge = Judge(status(), looked=-50.0)
+    judge.look(0.0, 3, 5)
+    judge.looked = 15.0
+    judge.look(16.0, 3, 5)
+    judge.look(15 + STUCK_AFTER + SLACK, 3, 5)
+    assert not judge.asked
+    assert judge.look(15.5 + STUCK_AFTER + SLACK, 3, 5).unnamed
+
+
+def test_look_that_a_backup_forgot_does_not_count() -> None:
+    judge = Judge(status(), looked=1.0)
+    judge.look(0.0, 3, 5)
+    judge.look(2.0, 3, 5)
+    judge.looked = -50.0
+    judge.look(4.0, 3, 5)
+    assert not judge.look(LATE, 3, 5).unnamed
+    judge.looked = LATE
+    judge.look(LATE + 1, 3, 5)
+    assert judge.look(LATE + STUCK_AFTER + SLACK + 1, 3, 5).unnamed
+
+
+def test_cluster_without_looks_has_to_say_so() -> None:
+    judge = Judge(status(), looked=0.0)
+    judge.look(0.0, 3, 5)
+    assert not judge.look(UNSEEN + STUCK_AFTER, 3, 5).unnamed
+    assert judge.look(UNSEEN + LATE, 3, 5).unnamed
 
 
 def test_moving_read_or_excused_partition_does_not_count() -> None:
@@ -70,11 +117,11 @@ def test_moving_read_or_excused_partition_does_not_count() -> None:
 
 
 def test_vanished_offset_counts_from_then_on() -> None:
-    judge = Judge(status())
+    judge = Judge(status(), looked=LATE + 1)
     judge.look(0.0, 5, 5)
     judge.look(LATE, 0, 5)
-    assert not judge.look(LATE + 1, 0, 5).unnamed
-    assert judge.look(2 * LATE + 1, 0, 5).unnamed
+    assert not judge.look(LATE + 2, 0, 5).unnamed
+    assert judge.look(2 * LATE + 2, 0, 5).unnamed
 
 
 def test_measure_grows_beyond_a_tenth_and_its_allowance() -> None:

@@ -26,5 +26,3 @@ RETENTION = 2 * DAY
 SEGMENT = DAY / 3
 """Kafka begins a new segment of each log after so long."""
 STUCK_AFTER = 12.0
-NAMED_WITHIN = 20.0
-"""More seconds until what stands still has to be named: a run, a status and a look at both."""

@@ -18,6 +18,7 @@ from muster.edges.kafka_fencing import transactional_id
 from tests.support.fault_world import Fault
 from tests.support.transactional_ids import known_ids
 from tests.week.clock import DAYS, EXPIRY, LONG
+from tests.week.oracle import names
 from tests.week.stack import ALPHA, BETA, CONSUMERS, FLOCK, FOREIGN, NAMED
 from tests.week.world import CLUSTERS, LONGEST, World
 
@@ -68,11 +69,10 @@ def poison_is_skipped(world: World) -> None:
     assert world.standing_poison is not None
     topic, partition, offset = world.standing_poison
     key = BETA, topic, partition
-    world.eventually("Muster names it", lambda: any(each.key == key for each in world.oracle.named), LONGEST)
+    world.eventually("Muster names it", lambda: names(world.stack.told(BETA), key), LONGEST)
     answers = world.groups[BETA].discovery.answers
     answers.give((topic, partition), offset, Answer.SKIP, "test", "it is poison", time.time())
     world.eventually("beta reads on", lambda: world.committed(*key) > offset, LONGEST)
-    world.oracle.named.clear()
     world.standing_poison = None
 
 

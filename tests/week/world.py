@@ -6,12 +6,12 @@ import json
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx
 from confluent_kafka import Consumer as KafkaConsumer
@@ -34,6 +34,8 @@ from tests.week.growth import Growing, Growth
 from tests.week.oracle import Key as Standing
 from tests.week.oracle import Oracle
 from tests.week.stack import ALPHA, BETA, CONSUMERS, FLOCK, FOREIGN, NAMED, WeekStack
+
+T = TypeVar("T")
 
 CLUSTERS = (ALPHA, BETA)
 LONGEST = 120.0
@@ -62,17 +64,26 @@ class Group:
             self._store.__exit__(None, None, None)
         self._store = None
 
-    def topics(self) -> dict[str, TopicSnapshot]:
-        """What ZooKeeper holds. AssertionError if something cannot be read.
-
-        A restored ZooKeeper refuses those that have seen more of it, so after an error there is a new connection.
-        """
+    def _read(self, read: Callable[[TopicStore], T]) -> T:
+        """Read something in ZooKeeper. A restored one refuses those that have seen more of it, so after an error
+        there is a new connection."""
         try:
             self._store = self._store or self._open().__enter__()
-            found = self._store.snapshots()
+            return read(self._store)
         except ZooKeeperError:
             self.close()
             raise
+
+    def looked(self) -> float:
+        """When the coordinator looked at Kafka's offsets last; 0 if ZooKeeper is out of reach."""
+        try:
+            return self._read(TopicStore.look).at
+        except ZooKeeperError:
+            return 0.0
+
+    def topics(self) -> dict[str, TopicSnapshot]:
+        """What ZooKeeper holds. AssertionError if something cannot be read."""
+        found = self._read(TopicStore.snapshots)
         readable = {t: s for t, s in found.items() if isinstance(s, TopicSnapshot)}
         assert len(readable) == len(found), "a node cannot be read"
         return readable
@@ -120,12 +131,14 @@ class World(FaultWorld):
         for topic in UNFIT:
             why = "it knows neither pauses nor seeks nor poison"
             self.groups[BETA].discovery.overrides.exclude(FOREIGN, topic, "test", why, time.time())
+        watched = {name: self._exit.enter_context(closing(Group(self.stack, name))) for name in CLUSTERS}
         self.oracle = Oracle(
             servers,
             {name: group.id for name, group in self.groups.items()},
             self.read_by,
             self._excused,
             self.stack.told,
+            lambda cluster: watched[cluster].looked(),
         )
         self.growing = Growing(self.stack)
         self.busy = NumberProducer(servers, "busy", NAMED["busy"])
@@ -414,7 +427,8 @@ class World(FaultWorld):
                 f"two owners of {key}: {early.consumer} at {early.began:.3f}, {late.consumer} at {late.began:.3f}"
             )
         for standing, told in self.oracle.unnamed:
-            print(f"unnamed: {standing}; muster status said {told[:2000]}")
+            topics = told.find('"waiting"')  # what is before it, lists topics and consumers
+            print(f"unnamed: {standing}; muster status said {told[max(topics, 0) :]}")
         growth = self.grown()
         for each in growth:
             print(each)
