@@ -11,7 +11,7 @@ import pytest
 from muster.coordinator.coordinator import LONG_POLL_OVER
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
 from muster.core.model import Consumer, ConsumerStatus, Loss, Move, Seek, State, TopicPartition
-from muster.core.overrides import AssignorChoice, Pause, RebalanceRequest, SeekRequest
+from muster.core.overrides import AssignorChoice, Pause, Pin, RebalanceRequest, SeekRequest
 from muster.core.wire import to_iso
 from muster.edges.status import StatusResult
 from tests.support.runs import Topics, coordinator, settled_world, unsubscribe
@@ -277,3 +277,35 @@ def test_owners_are_asked_only_at_the_end_of_a_quiet_wait(
         world.decided = replace(world.decided, rebalance=RebalanceRequest(**SAID))
     replace(coordinator(world, KAFKA), poll=poll).compute_assignment(20)
     assert found == asked
+
+
+@pytest.mark.parametrize(
+    ("what", "asked"),
+    [
+        ("nothing", {"a", "b", "c"}),
+        ("a rebalance requested", set()),
+        ("two partitions of a topic pinned", set()),
+    ],
+)
+def test_run_asks_all_owners_where_nothing_else_called_it(
+    world: SimulatedCluster, what: str, asked: set[str]
+) -> None:
+    owners = world.owners()
+    other = next(p for p in owners if owners[p] != owners[0])
+    if what == "a rebalance requested":
+        world.decided = replace(world.decided, rebalance=RebalanceRequest(**SAID))
+    if what == "two partitions of a topic pinned":
+        pins = {
+            ("t", p): Pin(**SAID, topic="t", partition=p, consumer=owners[q])
+            for p, q in ((0, other), (other, 0))
+        }
+        world.decided = replace(world.decided, pins=pins)
+    found: set[str] = set()
+
+    def poll(consumers: Iterable[Consumer], timeout: float, topics: Any = None) -> Mapping[str, StatusResult]:
+        found.update(consumer for consumer, of in topics.items() if "u" in of)
+        return world.poll(consumers, timeout, topics)
+
+    assert replace(coordinator(world, KAFKA), poll=poll).advance(60).stable
+    assert found == asked
+    assert (world.owners() == owners) is (what != "two partitions of a topic pinned")
