@@ -142,6 +142,8 @@ def _same_in_effect(before: cst.CSTNode, after: cst.CSTNode) -> bool:
         return any(id(arg) not in left and m.matches(arg.value, FALSY) for arg in before.args)
     if isinstance(before, cst.Assign | cst.AnnAssign):
         return before.value is not None and m.matches(before.value, FALSY)
+    if isinstance(before, cst.Lambda):
+        return m.matches(before.body, FALSY)
     return False
 
 
