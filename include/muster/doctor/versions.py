@@ -34,7 +34,7 @@ TESTED: Mapping[str, Tested] = {
         "all tests on 4.2; an installation on 3.5, which needs Python 3.11; the connector and a hand-over of a job "
         "with 3.5, 4.1 and 4.3",
     ),
-    "Kafka": Tested("4.4", "4.4", "all tests"),
+    "Kafka": Tested("4.3", "4.3", "all tests"),
     "ZooKeeper": Tested("3.9", "3.9", "all tests"),
     "Consul": Tested("1.22", "1.22", "all tests"),
 }
