@@ -25,7 +25,7 @@ from tests.support.simulated_dashboard import OURS
 pytestmark = pytest.mark.airflow
 
 CLUSTERS = ("blue", "green")
-KINDS = ("coordinator", "consumers", "commands", "stuck")
+KINDS = ("coordinator", "consumers", "isolate", "commands", "stuck")
 """What DAGs a cluster has."""
 ROLES = {"admin": "admin", "blue": "user", "green": "user", "blue-looks": "user", "stranger": "user"}
 

@@ -198,7 +198,8 @@ def test_names_that_mean_nothing_are_refused_with_what_there_is(
     with refused(r"topic 'flights' has no partition\(s\) 4-5; it has 0-3"):
         pin(target, ANN, "flights", parse_partitions("3-5"), one)
     with refused(
-        f"no consumer 'nobody'; registered in Consul are: none; configured are: {one}, {cluster.name}-2"
+        f"no consumer 'nobody'; live are: none; registered in Consul are: none; configured are: {one}, "
+        f"{cluster.name}-2"
     ):
         pin(target, ANN, "flights", some, "nobody")
     with refused("no topic 'fligths'; its topics are: flights, planned"):
