@@ -44,6 +44,15 @@ QUIET = TopicState(
     missing={B: NOW - 50},
     returned={A: Return(NOW - 10, 20.0)},
 )
+CLOSES = replace(
+    QUIET,
+    state=State.CLOSING,
+    to_start={A: frozenset({2}), D: frozenset({1, 3, 4})},
+    to_close={A: frozenset({1}), B: frozenset({2, 3})},
+    epoch=8,
+    since=NOW,
+)
+"""Partitions 1 to 3 leave their owners; the reason is not that of the step."""
 
 
 def snapshot(
@@ -126,12 +135,7 @@ def test_step_that_gives_an_absent_owner_up_is_whole() -> None:
         BEFORE,
         replace(NODE, owners={0: A, 4: D}, epoch=8, standbys={1: (C,), 2: (C,)}),
         replace(
-            QUIET,
-            state=State.CLOSING,
-            to_start={A: frozenset({2}), D: frozenset({1, 3, 4})},
-            to_close={A: frozenset({1}), B: frozenset({2, 3})},
-            epoch=8,
-            since=NOW,
+            CLOSES,
             reason="consumer b left; consumer d joined; no consumer held it",
         ),
         (
@@ -150,12 +154,7 @@ def test_step_that_balances_is_whole() -> None:
         BEFORE,
         replace(NODE, owners={0: A, 4: D}, epoch=8, standbys={1: (C,), 2: (B, C)}),
         replace(
-            QUIET,
-            state=State.CLOSING,
-            to_start={A: frozenset({2}), D: frozenset({1, 3, 4})},
-            to_close={A: frozenset({1}), B: frozenset({2, 3})},
-            epoch=8,
-            since=NOW,
+            CLOSES,
             reason="balance; consumer d joined; no consumer held it; wished",
             missing={},
         ),

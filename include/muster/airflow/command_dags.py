@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAlias, Context, Param, get_current_context, task
@@ -160,8 +160,7 @@ def _leave_event(context: Context, command: str, values: Mapping[str, Any], summ
 
 def form(cluster: ClusterSettings) -> dict[str, Param]:
     """Make the fields: the command, those of all commands, and the reason."""
-    told = "\n".join(f"- **{each.name}**: {each.summary}" for each in COMMANDS.values())
-    command = Param(type="string", enum=list(COMMANDS), title="Command", description_md=told)
+    command = Param(type="string", enum=list(COMMANDS), title="Command", description_md=_summaries(COMMANDS))
     found: dict[str, Param] = {}
     for each in (field for command in COMMANDS.values() for field in command.fields):
         if each.name not in found:
@@ -176,12 +175,16 @@ def isolate_form(cluster: ClusterSettings) -> dict[str, Param]:
     """Make the fields: the consumer, what is to become of it, and the reason."""
     ids = list(cluster.consumer_ids())
     hint = "Its id: one of the settings, or any other that Consul has"
-    told = "\n".join(f"- **{name}**: {COMMANDS[name].summary}" for name in (ISOLATE, RESTORE))
+    both = [ISOLATE, RESTORE]
     consumer = Param(type="string", minLength=1, title="Consumer", description=hint, examples=ids)
     command = Param(
-        ISOLATE, type="string", enum=[ISOLATE, RESTORE], title="Isolate or restore", description_md=told
+        ISOLATE, type="string", enum=both, title="Isolate or restore", description_md=_summaries(both)
     )
     return {"consumer": consumer, "command": command, "reason": _reason()}
+
+
+def _summaries(commands: Iterable[str]) -> str:
+    return "\n".join(f"- **{name}**: {COMMANDS[name].summary}" for name in commands)
 
 
 def _reason() -> Param:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress
 from typing import Protocol
 
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask, merged
@@ -377,7 +376,7 @@ class Coordinator:
         self, transitions: Sequence[Transition], changes: list[Change], on_change: Callable[[Change], None]
     ) -> list[Transition]:
         """Write transitions, add those that were written to `changes`, and return them."""
-        written = list(compress(transitions, self.store.apply(transitions)))
+        written = [t for t, done in zip(transitions, self.store.apply(transitions), strict=True) if done]
         for transition in written:
             self._note_change(self._change(step_of(transition, self.clock())), changes, on_change)
         return written
