@@ -118,10 +118,10 @@ def test_isolate_and_restore_by_form(world: RunningStack, eventually: Eventually
 
 
 def test_isolating_an_unknown_consumer_is_refused(world: RunningStack, eventually: Eventually) -> None:
-    form = {"command": "isolate", "consumer": "nobody", "reason": "typo"}
+    form = {"command": "isolate", "consumer": "absent", "reason": "typo"}
     run = world.api.trigger(ISOLATE, form)
     eventually(lambda: world.api.run_state(ISOLATE, run) == "failed", 60, "refused")
-    assert "has no consumer 'nobody'" in world.api.log(ISOLATE, run, "carry_out", -1, 1)
+    assert "has no consumer 'absent'" in world.api.log(ISOLATE, run, "carry_out", -1, 1)
     with pytest.raises(AirflowApiError, match="command"):
         world.api.trigger(ISOLATE, form | {"command": "insolate"})
 

@@ -198,16 +198,16 @@ def test_names_that_mean_nothing_are_refused_with_what_there_is(
     with refused(r"topic 'flights' has no partition\(s\) 4-5; it has 0-3"):
         pin(target, ANN, "flights", parse_partitions("3-5"), one)
     with refused(
-        f"no consumer 'nobody'; live are: none; registered in Consul are: none; configured are: {one}, "
+        f"no consumer 'absent'; live are: none; registered in Consul are: none; configured are: {one}, "
         f"{cluster.name}-2"
     ):
-        pin(target, ANN, "flights", some, "nobody")
+        pin(target, ANN, "flights", some, "absent")
     with refused("no topic 'fligths'; its topics are: flights, planned"):
         exclude(target, ANN, one, "fligths")
-    with refused("no consumer 'nobody'"):
-        exclude(target, ANN, "nobody", "flights")
-    with refused("no consumer 'nobody'"):
-        isolate(target, ANN, "nobody")
+    with refused("no consumer 'absent'"):
+        exclude(target, ANN, "absent", "flights")
+    with refused("no consumer 'absent'"):
+        isolate(target, ANN, "absent")
     found = discovery.overrides.read()
     assert (found.pins, found.exclusions, discovery.overrides.isolated()) == ({}, {}, {})
 
@@ -291,8 +291,8 @@ def test_a_consumer_is_drained_and_undrained(
     assert discovery.overrides.isolated() == {}
     with refused("is drained already by ann: has the cache; undrain it first"):
         drain(target, ANN, one)
-    with refused("has no consumer 'nobody'"):
-        drain(target, ANN, "nobody")
+    with refused("has no consumer 'absent'"):
+        drain(target, ANN, "absent")
     undrain(target, ANN, one)
     assert discovery.overrides.read().drained == {}
     with refused("is not drained; drained are: none"):
