@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from muster.core.progress import Look, Mark
 from tests.support.fault_score import Row, Score
 from tests.week.clock import STUCK_AFTER
 from tests.week.growth import ALLOWED, Growth
@@ -21,18 +22,19 @@ def status(*waiting: dict[str, object]) -> str:
 
 
 class Judge:
-    """An oracle whose looks at Kafka the test makes up; Muster looked last at `looked`."""
+    """An oracle whose looks at Kafka the test makes up; Muster looked last at `looked`, and found HERE if `knows`."""
 
     def __init__(self, said: str, excused: bool = False, looked: float = 1.0) -> None:
-        self.looked, self.asked = looked, 0
+        self.looked, self.asked, self.knows = looked, 0, True
 
         def ask(_: str) -> str:
             self.asked += 1
             return said
 
-        self.oracle = Oracle(
-            "127.0.0.1:1", {"c": "g"}, lambda _: {"t": 2}, lambda _: excused, ask, lambda _: self.looked
-        )
+        self.oracle = Oracle("127.0.0.1:1", {"c": "g"}, lambda _: {"t": 2}, lambda _: excused, ask, self.last)
+
+    def last(self, _: str) -> Look:
+        return Look(self.looked, {HERE[1:]: Mark(0, 0)} if self.knows else {})
 
     def look(self, at: float, committed: int, end: int, key: Key = HERE) -> Oracle:
         self.oracle.ends, self.oracle.committed = {key: end}, {key: committed}
@@ -99,6 +101,26 @@ def test_look_that_a_backup_forgot_does_not_count() -> None:
     judge.looked = LATE
     judge.look(LATE + 1, 3, 5)
     assert judge.look(LATE + STUCK_AFTER + SLACK + 1, 3, 5).unnamed
+
+
+def test_topic_is_judged_after_the_look_that_knew_it() -> None:
+    judge = Judge(status())
+    judge.knows = False
+    judge.look(0.0, 3, 5)
+    judge.looked = 10.0
+    assert not judge.look(STUCK_AFTER + SLACK + 11, 3, 5).unnamed
+    judge.looked, judge.knows = STUCK_AFTER + SLACK + 12, True
+    judge.look(STUCK_AFTER + SLACK + 13, 3, 5)
+    assert not judge.look(2 * STUCK_AFTER + SLACK + 12, 3, 5).unnamed
+    assert judge.look(2 * (STUCK_AFTER + SLACK) + 13, 3, 5).unnamed
+
+
+def test_topic_that_no_look_knows_has_to_be_named() -> None:
+    judge = Judge(status())
+    judge.knows = False
+    judge.look(0.0, 3, 5)
+    judge.looked = UNSEEN + 1
+    assert judge.look(UNSEEN + LATE, 3, 5).unnamed
 
 
 def test_cluster_without_looks_has_to_say_so() -> None:

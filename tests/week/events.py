@@ -284,7 +284,7 @@ def _delete(world: World, name: str) -> bool:
 def _again(world: World, name: str, topic: str) -> bool:
     ends, committed = world.oracle.ends, world.oracle.committed
     keys = [(name, topic, p) for p in range(NAMED[topic])]
-    return all(committed.get(key, -1) == ends[key] for key in keys)
+    return all(key in ends and committed.get(key, -1) == ends[key] for key in keys)
 
 
 def moved(world: World, cluster: str) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from devstack.silence import silent_logger
+from muster.core.progress import Look
 from tests.week.clock import STUCK_AFTER
 
 EVERY = 1.0
@@ -46,15 +47,15 @@ class Standing:
 @dataclass
 class Oracle:
     """A thread. `groups` maps cluster to group, `topics` says which partitions each cluster reads now; `excused` are
-    those that a person keeps from moving; `ask` gives what Muster says about a cluster, `looked` when its coordinator
-    looked at Kafka's offsets last (0: unknown)."""
+    those that a person keeps from moving; `ask` gives what Muster says about a cluster, `looked` the last look of its
+    coordinator at Kafka's offsets, which finds nothing in a topic that the coordinator does not know yet."""
 
     servers: str
     groups: Mapping[str, str]
     topics: Callable[[str], Mapping[str, int]]
     excused: Callable[[Key], bool]
     ask: Callable[[str], str]
-    looked: Callable[[str], float]
+    looked: Callable[[str], Look]
     committed: dict[Key, int] = field(default_factory=dict)
     ends: dict[Key, int] = field(default_factory=dict)
     unnamed: list[tuple[Standing, str]] = field(default_factory=list)
@@ -143,7 +144,8 @@ class Oracle:
             standing = self._standing[key] = (
                 stood if stood is not None and same else Standing(key, now, at, end)
             )
-            last = looked[key[0]]
+            look = looked[key[0]]
+            last = look.at if key[1:] in look.marks else 0.0
             if standing in found_before and found_before[standing] <= last:
                 self._found[standing] = found_before[standing]
             elif last > standing.since:  # the first, or the first behind a backup that knew nothing of it

@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from devstack.silence import silent_logger
 from muster.core.model import State, TopicSnapshot
+from muster.core.progress import Look
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.consumer import default_dead_letter_topic
@@ -74,12 +75,12 @@ class Group:
             self.close()
             raise
 
-    def looked(self) -> float:
-        """When the coordinator looked at Kafka's offsets last; 0 if ZooKeeper is out of reach."""
+    def looked(self) -> Look:
+        """The coordinator's last look at Kafka's offsets, an empty one if ZooKeeper is out of reach."""
         try:
-            return self._read(TopicStore.look).at
+            return self._read(TopicStore.look)
         except ZooKeeperError:
-            return 0.0
+            return Look()
 
     def topics(self) -> dict[str, TopicSnapshot]:
         """What ZooKeeper holds. AssertionError if something cannot be read."""
@@ -281,9 +282,9 @@ class World(FaultWorld):
         return self.eventually("all of busy is read on", reached, LONGEST) or since
 
     def create(self, topics: dict[str, int]) -> None:
-        """Create topics, and have them read from now on. `picky` keeps its records: where all is slow, a person
-        answers later than the week's retention takes."""
-        kept = {"picky": {"retention.ms": "-1"}}
+        """Create topics, and have them read from now on. `picky` keeps its records, in few files: where all is
+        slow, a person answers later than the week's retention takes."""
+        kept = {"picky": {"retention.ms": "-1", "segment.ms": f"{2**31}"}}
         made = self.admin.create_topics(
             [NewTopic(topic, n, 1, config=kept.get(topic, {})) for topic, n in topics.items()]
         )
