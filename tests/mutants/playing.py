@@ -127,9 +127,9 @@ class Worker:
         self, steps: Sequence[str], usual: Mapping[str, float], prepare: Callable[[], None]
     ) -> tuple[str, int]:
         """Run steps in a fork until one fails: how it ended, and how many passed before."""
-        with _fork(lambda tell: self._steps(steps, prepare, tell)) as answers:
+        with _fork(lambda tell: self._steps(steps, prepare, tell)) as (pid, answers):
             for passed, step in enumerate(steps):
-                if not select.select([answers], [], [], PATIENCE + FACTOR * usual[step])[0]:
+                if not _answers_within(pid, answers, PATIENCE + FACTOR * usual[step]):
                     return "timeout", passed
                 if os.read(answers, 1) != b".":  # it says so, or is dead
                     return "killed", passed
@@ -259,8 +259,8 @@ def _written(file: str, source: str) -> Iterator[None]:
 
 
 @contextmanager
-def _fork(work: Callable[[Callable[[bytes], object]], None]) -> Iterator[int]:
-    """Work in a fork, which ends with all that it started; what it tells is read from the file descriptor."""
+def _fork(work: Callable[[Callable[[bytes], object]], None]) -> Iterator[tuple[int, int]]:
+    """Work in a fork, which ends with all that it started: its process, and a descriptor to read what it tells."""
     answers, out = os.pipe()
     pid = os.fork()
     if not pid:
@@ -274,7 +274,7 @@ def _fork(work: Callable[[Callable[[bytes], object]], None]) -> Iterator[int]:
             os._exit(0)
     os.close(out)
     try:
-        yield answers
+        yield pid, answers
     finally:
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
@@ -282,9 +282,27 @@ def _fork(work: Callable[[Callable[[bytes], object]], None]) -> Iterator[int]:
         os.close(answers)
 
 
+def _answers_within(pid: int, answers: int, seconds: float) -> bool:
+    """Whether a fork says something within `seconds`, without those in which it had no core."""
+    began, kept_waiting = time.monotonic(), _kept_waiting(pid)
+    while not select.select([answers], [], [], 0.5)[0]:
+        if time.monotonic() - began - (_kept_waiting(pid) - kept_waiting) > seconds:
+            return False
+    return True
+
+
+def _kept_waiting(pid: int) -> float:
+    """Return the most seconds that a thread of a process was ready to run and had no core (proc(5), `schedstat`)."""
+    delays = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            delays.append(int(thread.read_text().split()[1]))
+    return max(delays, default=0) / 1e9
+
+
 def _elsewhere(work: Callable[[], Any]) -> Any:
     """Return what `work` returns in a fork."""
-    with _fork(lambda tell: _tell_all(tell, json.dumps(work()).encode())) as answers:
+    with _fork(lambda tell: _tell_all(tell, json.dumps(work()).encode())) as (_, answers):
         return json.loads(b"".join(iter(lambda: os.read(answers, 1 << 16), b"")))
 
 
