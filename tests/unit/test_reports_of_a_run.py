@@ -12,6 +12,7 @@ from muster.coordinator.coordinator import LONG_POLL_OVER
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
 from muster.core.model import Consumer, ConsumerStatus, Loss, Move, Seek, State, TopicPartition
 from muster.core.overrides import AssignorChoice, Pause, Pin, RebalanceRequest, SeekRequest
+from muster.core.patience import Policy
 from muster.core.wire import to_iso
 from muster.edges.status import StatusResult
 from tests.support.runs import Topics, coordinator, settled_world, unsubscribe
@@ -309,3 +310,8 @@ def test_run_asks_all_owners_where_nothing_else_called_it(
     assert replace(coordinator(world, KAFKA), poll=poll).advance(60).stable
     assert found == asked
     assert (world.owners() == owners) is (what != "two partitions of a topic pinned")
+
+
+def test_coordinator_waits_as_its_settings_say() -> None:
+    settings = {"rebalance_delay": "7s", "closing_timeout": "11s"}
+    assert coordinator(settled_world(), Topics(t=2), settings=settings).policy == Policy(7.0, 11.0)

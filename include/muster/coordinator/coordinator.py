@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -108,13 +108,13 @@ class Coordinator:
     deployment: Deployment | None = None
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
+    _chosen: tuple[AssignorChoice | None, Assignor] | None = field(init=False, default=None)
+    _too_large: dict[str, str] = field(init=False, default_factory=dict)
+    """The topics whose next step ZooKeeper would not take, with why; they stay as they are."""
 
     def __post_init__(self) -> None:
         self.policy = Policy(self.cluster.rebalance_delay, self.cluster.closing_timeout)
         self.contexts = ContextReader(self.store, self.poll, self.clock, self.cluster.status_timeout)
-        self._chosen: tuple[AssignorChoice | None, Assignor] | None = None
-        self._too_large: dict[str, str] = {}
-        """The topics whose next step ZooKeeper would not take, with why; they stay as they are."""
 
     def fetch_partitions(self) -> PartitionsReport:
         """Bring the partition children of the topics that are subscribed up to what Kafka says; see `TopicFetch`.
