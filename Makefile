@@ -13,6 +13,12 @@ CELERY_STAMP := $(VENV)/.installed-celery
 # The docs site has an environment of its own, so that the main one has only what Muster is run and tested with.
 DOCS_VENV := .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
+# And so have the tools that look at a release.
+RELEASE_VENV := .venv-release
+RELEASE_STAMP := $(RELEASE_VENV)/.installed
+ACTIONLINT := v1.7.12
+# `make release-check RELEASE=1` fails as long as the project has no place.
+RELEASE ?=
 # The Spark connector, which Maven builds and tests.
 CONNECTOR := include/muster/consumer/muster-connector.jar
 # The Python to make the environment with. The lock file is for 3.11.
@@ -26,6 +32,10 @@ BENCH ?=
 # `make test-mutants COUNT=20` draws fewer mutants, and SEED=7 the same ones as the run that printed this seed.
 COUNT ?=
 SEED ?=
+# The tests that start no server and no JVM.
+QUICK := -m "not stack and not spark and not airflow"
+# The Python of `make test-python`.
+OTHER ?= 3.13
 # More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
 PYTEST ?=
 
@@ -35,9 +45,9 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
-.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-mutants test-hosts test-week test-install bench-assignors bench-throughput bench-scale bench-failover \
-  bench-airflow-share bench-airflow-growth bench-many-clusters bench picture screenshots docs check \
-  quick format lock clean
+.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-mutants test-hosts test-week test-install test-python bench-assignors bench-throughput bench-scale bench-failover \
+  bench-airflow-share bench-airflow-growth bench-many-clusters bench picture screenshots docs release-check check \
+  format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -167,12 +177,29 @@ docs: env $(DOCS_STAMP) ## Build the docs site in artifacts/site; a broken link 
 	@# Without --quiet, which would keep mkdocs from counting warnings.
 	PATH=$(CURDIR)/$(DOCS_VENV)/bin:$$PATH NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
+$(RELEASE_STAMP): $(STAMP) requirements-release.txt
+	@echo "Installing requirements-release.txt and actionlint $(ACTIONLINT) in $(RELEASE_VENV)"
+	@$(VENV)/bin/uv venv --quiet --allow-existing --python $(PYTHON) $(RELEASE_VENV)
+	@VIRTUAL_ENV=$(CURDIR)/$(RELEASE_VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip sync --quiet --require-hashes requirements-release.txt
+	@GOBIN=$(CURDIR)/$(RELEASE_VENV)/bin go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+	@touch $(RELEASE_STAMP)
+
+release-check: env $(RELEASE_STAMP) ## Whether a release would be in order: the wheel, its description, a bill of materials, the workflows
+	@$(PYTHON) -m devstack.release $(RELEASE_VENV)/bin $(if $(RELEASE),--release)
+
+test-python: env ## The quick tests on another Python, with the versions of requirements.txt (OTHER=3.12)
+	@$(VENV)/bin/uv venv --quiet --allow-existing --python $(OTHER) .venv-$(OTHER)
+	@grep -oE '^[A-Za-z0-9_.-]+==[^ ]+' requirements.txt > .venv-$(OTHER)/pinned.txt
+	@VIRTUAL_ENV=$(CURDIR)/.venv-$(OTHER) UV_LINK_MODE=copy $(VENV)/bin/uv pip install --quiet \
+	  --constraint .venv-$(OTHER)/pinned.txt --requirement requirements.in --editable .
+	.venv-$(OTHER)/bin/python -m pytest -q $(QUICK) $(PYTEST)
+
 check: env docs ## Formatter, linter, strict types, layers, the docs site and the quick tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
-	$(PYTHON) -m pytest -q -m "not stack and not spark and not airflow" $(PYTEST)
+	$(PYTHON) -m pytest -q $(QUICK) $(PYTEST)
 
 format: env ## Format the code, and mend what the linter can
 	$(VENV)/bin/ruff format .
@@ -188,8 +215,10 @@ lock: env ## Pin what requirements.in asks for in requirements.txt, with hashes 
 	  --output-file requirements-celery.txt requirements-celery.in
 	$(VENV)/bin/uv pip compile --quiet --generate-hashes --python-version 3.11 --no-emit-index-url \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements-docs.txt requirements-docs.in
+	$(VENV)/bin/uv pip compile --quiet --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements-release.txt requirements-release.in
 
 clean: ## Stop everything, and remove the stack's data, the environment and all that tools have left
 	@if [ -x $(PYTHON) ] && [ -d .devstack ]; then $(PYTHON) -m devstack down; fi
-	rm -rf .devstack $(VENV) $(DOCS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis include/*.egg-info logs spark-warehouse
+	rm -rf .devstack $(VENV) $(DOCS_VENV) $(RELEASE_VENV) .venv-3.* .pytest_cache .mypy_cache .ruff_cache .hypothesis include/*.egg-info logs spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

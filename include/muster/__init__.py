@@ -11,4 +11,4 @@
 - `muster.airflow`: operator, trigger and task functions, the only part that imports Airflow.
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

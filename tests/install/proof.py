@@ -16,13 +16,16 @@ FILE = Path(__file__).resolve().parents[2] / "artifacts" / "install.json"
 
 @dataclass(frozen=True)
 class Proof:
-    """The records of one installation, for one version of Python and of Spark."""
+    """The records of one installation, for one version of Python, of Spark and of Airflow."""
 
     python: str
     spark: str
+    airflow: str
     produced: int
     arrived: int
     duplicates: int
+    first_record: float
+    """Seconds from the beginning of the installation until the handler had a record."""
 
 
 def write(**kinds: Sequence[Proof]) -> None:
@@ -42,11 +45,14 @@ def main() -> int:
     proofs, [upgrade] = ([Proof(**each) for each in kept[kind]] for kind in ("installations", "upgrade"))
     produced, arrived = (sum(getattr(proof, name) for proof in proofs) for name in ("produced", "arrived"))
     missing, duplicates = produced - arrived, sum(proof.duplicates for proof in proofs)
-    pythons, sparks = ({getattr(proof, name) for proof in proofs} for name in ("python", "spark"))
+    pythons, sparks, airflows = (
+        len({getattr(proof, name) for proof in proofs}) for name in ("python", "spark", "airflow")
+    )
+    first = max(proof.first_record for proof in proofs)
     upgrade_lost, upgrade_doubled = upgrade.produced - upgrade.arrived, upgrade.duplicates
     print(
-        f"install: pythons={len(pythons)} sparks={len(sparks)} {produced=} {arrived=} {missing=} {duplicates=} "
-        f"{upgrade_lost=} {upgrade_doubled=}"
+        f"install: {pythons=} {sparks=} {airflows=} {missing=} {duplicates=} {upgrade_lost=} {upgrade_doubled=} "
+        f"first_record_s={first:.0f}"
     )
     return 1 if missing or duplicates or upgrade_lost or upgrade_doubled or not produced else 0
 

@@ -1,6 +1,6 @@
-"""Muster in another Airflow: on the newest Python and the pinned Spark, with MUSTER_TEST_INSTALL=long on the oldest.
+"""Muster in another Airflow: on the newest Python and at pinned versions, or on the oldest where that is not there.
 
-Otherwise on the oldest Python where the newest is not there.
+With MUSTER_TEST_INSTALL=long by the very lines of the pages, on each Python and Spark, and at the lower bounds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.install.conftest import LONG, python_of
 from tests.install.proof import Proof, write
 from tests.install.world import (
     Installation,
+    Kind,
     Servers,
     airflow_of,
     all_arrived,
@@ -36,11 +37,15 @@ pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.
 
 PYTHON = TESTED["Python"]
 INSTALLATIONS = (
-    [(PYTHON.newest, ""), (PYTHON.oldest, f"{TESTED['Spark'].oldest}.9")]
+    [
+        *(Kind(python, how="typed") for python in ("3.11", "3.12", "3.13")),
+        *(Kind("3.11", spark, "typed") for spark in ("3.5.9", "4.1.4", "4.3.0")),
+        Kind("3.13", "4.3.0", "typed"),
+        Kind("3.11", how="lowest"),
+    ]
     if LONG
-    else [(PYTHON.newest if find_python(PYTHON.newest) is not None else PYTHON.oldest, "")]
+    else [Kind(PYTHON.newest if find_python(PYTHON.newest) is not None else PYTHON.oldest)]
 )
-"""Versions of Python and, where it is not the pinned one, of Spark: the oldest that the README names."""
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +60,16 @@ def proofs() -> Iterator[list[Proof]]:
 def world(
     request: pytest.FixtureRequest, wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually
 ) -> Iterator[Installation]:
-    version, spark = request.param
-    name = f"numbers{version.replace('.', '')}"
+    kind = request.param
+    name = f"numbers{str(kind).replace('.', '')}"
     with (
-        environment_of(version, python_of(version), wheel, spark) as installed,
+        environment_of(kind, python_of(kind.python), wheel) as installed,
         airflow_of(installed, name, servers, tmp_path, eventually) as made,
     ):
         yield made
 
 
-@pytest.mark.parametrize("world", INSTALLATIONS, indirect=True)
+@pytest.mark.parametrize("world", INSTALLATIONS, indirect=True, ids=str)
 def test_muster_is_installed_into_an_airflow_and_loses_nothing(
     world: Installation, proofs: list[Proof]
 ) -> None:
@@ -109,7 +114,7 @@ def brings_plugin_and_connection_types(world: Installation) -> None:
     assert any(plugin["listeners"] for plugin in plugins if plugin["name"] == "muster")
     assert world.api.request("GET", "/plugins/importErrors")["total_entries"] == 0
     providers = world.api.request("GET", "/providers", params={"limit": 100})["providers"]
-    assert "muster" in {provider["package_name"] for provider in providers}
+    assert "muster-kafka" in {provider["package_name"] for provider in providers}
     types = {each["connection_type"]: each for each in world.page("/ui/connections/hook_meta")}
     assert types["zookeeper"]["extra_fields"].keys() >= {"use_ssl", "acl"}
     assert types["consul"]["standard_fields"]["password"]["title"] == "ACL token"

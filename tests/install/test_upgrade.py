@@ -1,33 +1,26 @@
-"""A rolling upgrade, and the way back: two versions of Muster, of which each coordinates consumers of the other.
-
-The version before is built from the commit that was the first that could be installed. Only with
-MUSTER_TEST_INSTALL=long.
-"""
+"""A rolling upgrade to a wheel of a higher version, and the way back. Only with MUSTER_TEST_INSTALL=long."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from devstack.airflow import ROOT
+import muster
 from devstack.command import run_to_end
+from devstack.wheel import build_wheel
 from tests.conftest import Eventually
 from tests.install.conftest import LONG, python_of
 from tests.install.proof import write
 from tests.install.world import (
     Installation,
+    Kind,
     Servers,
     airflow_of,
     all_arrived,
@@ -42,50 +35,40 @@ pytestmark = [
     pytest.mark.skipif(not LONG, reason="long: make test-install"),
 ]
 
-BEFORE = "928abbf"
-"""The commit whose version is upgraded."""
 PYTHON = "3.12"
-"""The one on which `test_install` installs nothing."""
+
+
+HIGHER = "1.0.1"
 
 
 @pytest.fixture
-def old_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("before")
-    git = shutil.which("git") or "git"
-    archive = subprocess.run([git, "-C", ROOT, "archive", BEFORE], capture_output=True, check=False)
-    if archive.returncode:
-        pytest.fail(f"the history of this checkout has no commit {BEFORE}: git fetch --unshallow brings it")
-    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
-    environment = os.environ | {"PYTHONPATH": f"{folder}/include:{folder}"}
-    run_to_end([sys.executable, "-m", "devstack.wheel"], "no wheel of it", env=environment, cwd=folder)
-    return next((folder / "dist").glob("muster-*.whl"))
+def higher_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("higher"), HIGHER)
 
 
 @pytest.fixture
-def world(
-    old_wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually
-) -> Iterator[Installation]:
+def world(wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually) -> Iterator[Installation]:
     with (
-        environment_of(PYTHON, python_of(PYTHON), old_wheel) as installed,
+        environment_of(Kind(PYTHON), python_of(PYTHON), wheel) as installed,
         airflow_of(installed, "upgraded", servers, tmp_path, eventually) as made,
     ):
         yield made
 
 
 def test_versions_replace_each_other_one_by_one(
-    world: Installation, wheel: Path, old_wheel: Path, servers: Servers
+    world: Installation, wheel: Path, higher_wheel: Path, servers: Servers
 ) -> None:
     log = CommitLog(servers.kafka.bootstrap_servers, world.name, world.name)
     log.start()
     try:
         begins(world)
-        assert speak(world) == [None, None]
-        leave = max(replaces(world, log, [None, None], [None, None]))
-        installations = [installs(world, log, wheel)]
-        upgraded = replaces(world, log, [None, 2], [2, 2])
-        installations.append(installs(world, log, old_wheel))
-        back = replaces(world, log, [2, None], [None, None])
+        here, higher = muster.__version__, HIGHER
+        assert versions(world) == [here, here]
+        leave = max(replaces(world, log, [here, here], [here, here]))
+        installations = [installs(world, log, higher_wheel)]
+        upgraded = replaces(world, log, [here, higher], [higher, higher])
+        installations.append(installs(world, log, wheel))
+        back = replaces(world, log, [here, higher], [here, here])
         proof = all_arrived(world)
     finally:
         log.stop()
@@ -98,15 +81,15 @@ def test_versions_replace_each_other_one_by_one(
     assert max(back) <= 2 * leave
 
 
-def replaces(world: Installation, log: CommitLog, *versions: list[int | None]) -> list[float]:
-    """Replace both consumers, one by one; after each they speak these versions of the protocol.
+def replaces(world: Installation, log: CommitLog, *after: list[str]) -> list[float]:
+    """Replace both consumers, one by one; after each they have these versions.
 
     Returns the seconds for which a partition paused at the longest, for each.
     """
     pauses = []
-    for number, expected in zip((2, 1), versions, strict=True):
+    for number, expected in zip((2, 1), after, strict=True):
         pauses.append(paused(log, lambda number=number: leaves_and_returns(world, number)))  # type: ignore[misc]
-        assert sorted(speak(world), key=str) == sorted(expected, key=str)
+        assert sorted(versions(world)) == expected
     return pauses
 
 
@@ -158,9 +141,9 @@ def deferred(world: Installation) -> list[tuple[str, int]]:
     return [(run, task["try_number"]) for run, task in tasks()]
 
 
-def speak(world: Installation) -> list[int | None]:
-    """The versions of the protocol that the consumers say they speak."""
-    return [status.get("protocol") for status in statuses(world)]
+def versions(world: Installation) -> list[str]:
+    """The versions that the consumers say they have."""
+    return [str(status["version"]) for status in statuses(world)]
 
 
 def statuses(world: Installation) -> list[dict[str, object]]:

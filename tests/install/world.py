@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,13 +21,13 @@ from typing import Any
 import httpx
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from devstack.airflow import Airflow
+from devstack.airflow import ROOT, Airflow
 from devstack.airflow_api import AirflowApi
 from devstack.demo.arrivals import count_numbers
 from devstack.demo.cluster_view import ClusterView
 from devstack.guard import guard
 from devstack.leftovers import MARKER, end_all, end_consumers
-from devstack.wheel import make_environment
+from devstack.wheel import install_as_typed, install_lowest, make_environment
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
@@ -45,16 +47,25 @@ build-backend = "setuptools.build_meta"
 py-modules = ["numbers_store"]
 """
 HANDLER = '''
-"""Stores each batch as Parquet files."""
+"""Stores each batch as Parquet files, by a function in Python."""
 import os
 import uuid
+
+from pyspark.sql.functions import udf
 
 FOLDER = f"{os.environ['NUMBERS']}/writer={uuid.uuid4()}"
 
 
+@udf("binary")
+def same(value):
+    return value
+
+
 def process(batch_df, batch):
-    batch_df.write.mode("append").parquet(FOLDER)
+    batch_df.withColumn("value", same("value")).write.mode("append").parquet(FOLDER)
 '''
+PAGES_SPARK = "4.3.0"
+"""The other Spark that the page's line names."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,8 @@ class Installation:
     view: ClusterView
     producer: NumberProducer
     wait: Eventually
+    first_record: float = 0.0
+    """Seconds from the beginning of the installation until the handler had a record."""
 
     @property
     def coordinator(self) -> str:
@@ -142,13 +155,31 @@ class Installation:
 
 
 @dataclass(frozen=True)
+class Kind:
+    """What is installed: a version of Python, of Spark where consumers have an environment of their own, and how."""
+
+    python: str
+    spark: str = ""
+    how: str = "pinned"
+
+    def __str__(self) -> str:
+        """Return an id for a test."""
+        return "-".join(filter(None, (self.python, self.spark, self.how)))
+
+
+@dataclass(frozen=True)
 class Installed:
-    """The Python of a fresh environment with Airflow, and that of the consumers, which may have an older Spark."""
+    """The Python of a fresh environment with Airflow, and that of the consumers, which may have another Spark.
+
+    `began` is when its installation did.
+    """
 
     version: str
     spark: str
+    airflow: str
     python: Path
     consumers: Path
+    began: float
 
     @property
     def variables(self) -> dict[str, str]:
@@ -160,28 +191,45 @@ class Installed:
         return {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(self.consumers), "PATH": path}
 
 
-@contextmanager
-def environment_of(version: str, python: Path, wheel: Path, spark: str = "") -> Iterator[Installed]:
-    """A fresh environment, outside pytest's folders, which keep the last ones: it is large.
+def typed(extra: str, page: str = "docs/install.md") -> str:
+    """The line that a page has people install an extra by."""
+    lines = re.findall(r"pip install '?muster-kafka[^`\n]*", (ROOT / page).read_text("utf-8"))
+    (line,) = (line for line in lines if f"[{extra}]" in line)
+    return str(line)
 
-    With a version of Spark, consumers have an environment of their own, because Airflow's provider of Spark wants a
-    newer one beside it.
-    """
-    with tempfile.TemporaryDirectory(prefix=f"muster-installed-{version}-") as folder:
+
+@contextmanager
+def environment_of(kind: Kind, python: Path, wheel: Path) -> Iterator[Installed]:
+    """A fresh environment, outside pytest's folders, which keep the last ones: it is large."""
+    began = time.time()
+    with tempfile.TemporaryDirectory(prefix=f"muster-installed-{kind.python}-") as folder:
         handler = Path(folder, "handler")
         handler.mkdir()
         (handler / "pyproject.toml").write_text(HANDLER_PROJECT)
         (handler / "numbers_store.py").write_text(HANDLER)
-        made = make_environment(Path(folder, "env"), python, f"{wheel}[airflow,spark]", handler)
+        env = Path(folder, "env")
+        if kind.how == "typed":
+            made = install_as_typed(env, python, typed("airflow,spark", "README.md"), wheel, handler)
+        elif kind.how == "lowest":
+            made = install_lowest(env, python, f"{wheel}[airflow,spark]", handler)
+        else:
+            made = make_environment(env, python, f"{wheel}[airflow,spark]", handler)
         consumers = made
-        if spark:
-            wanted = (f"pyspark=={spark}", "pandas", "pyarrow")
-            consumers = make_environment(Path(folder, "env-of-consumers"), python, wheel, handler, *wanted)
-        ask = [consumers, "-c", "import pyspark; print(pyspark.__version__)"]
-        found = subprocess.run(
-            ask, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ""}
-        )
-        yield Installed(version, found.stdout.strip(), made, consumers)
+        if kind.spark:
+            line = typed("own-spark").replace(PAGES_SPARK, kind.spark)
+            assert f"pyspark=={kind.spark}'" in line
+            consumers = install_as_typed(Path(folder, "env-of-consumers"), python, line, wheel, handler)
+        spark, airflow = version_in(consumers, "pyspark"), version_in(made, "apache-airflow")
+        yield Installed(kind.python, spark, airflow, made, consumers, began)
+
+
+def version_in(python: Path, package: str) -> str:
+    """The version of a package in an environment."""
+    code = f"from importlib.metadata import version; print(version('{package}'))"
+    environment = os.environ | {"PYTHONPATH": ""}
+    return subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=True, env=environment
+    ).stdout.strip()
 
 
 @contextmanager
@@ -247,6 +295,8 @@ def begins(world: Installation) -> None:
     for dag in (world.consumers, world.coordinator):
         world.until(lambda dag=dag: world.api.has_dag(dag), 90, f"{dag} is parsed")
         world.api.set_paused(dag, False)
+    world.until(lambda: count_numbers(world.data).rows, 240, "the handler has a record")
+    world.first_record = time.time() - world.installed.began
     world.until(lambda: world.shared(3, 3), 240, "both consumers share the partitions")
     world.flows()
 
@@ -257,7 +307,16 @@ def all_arrived(world: Installation) -> Proof:
     world.until(lambda: count_numbers(world.data).rows == produced, 60, "every record arrives")
     found = count_numbers(world.data)
     installed = world.installed
-    return Proof(installed.version, installed.spark, produced, found.rows, found.records - found.rows)
+    doubled = found.records - found.rows
+    return Proof(
+        installed.version,
+        installed.spark,
+        installed.airflow,
+        produced,
+        found.rows,
+        doubled,
+        world.first_record,
+    )
 
 
 def leaves_and_returns(world: Installation, number: int = 2) -> None:

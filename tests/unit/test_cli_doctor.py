@@ -108,19 +108,19 @@ def test_versions_are_those_of_the_pins_and_of_the_package() -> None:
     python = TESTED["Python"]
     after = f"3.{numbers(python.newest)[1] + 1}"
     assert f'requires-python = ">={python.oldest},<{after}"' in project
-    for package, name in (("apache-airflow", "Airflow"), ("pyspark", "Spark")):
-        assert f'"{package}>={TESTED[name].oldest},' in project
+    assert f'"apache-airflow>={TESTED["Airflow"].oldest},' in project
+    assert f"another version ({TESTED['Spark'].oldest} to {TESTED['Spark'].newest})" in project
 
 
 def test_missing_and_old_requirements_fail_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = ["click>=8.1", "kazoo[sasl]>=99", "no-such-package", 'pyspark<5,>=4.2; extra == "spark"']
+    declared = ["click>=8.1", "kazoo[sasl]>=99", "no-such-package", 'pyarrow>=18; extra == "own-spark"']
     monkeypatch.setattr(packages, "requires", lambda _: declared)
     found = {check.name: check for check in packages.check_packages(Part("packages"))}
     assert found["requirements"].outcome is CheckOutcome.FAILED
     assert "kazoo" in found["requirements"].found
     assert "no-such-package is not installed" in found["requirements"].found
     assert found["requirements"].step == "install the wheel again, or these packages"
-    assert found["extra spark"].outcome is CheckOutcome.OK
+    assert found["extra own-spark"].outcome is CheckOutcome.OK
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,34 @@ def test_java_is_looked_at_where_spark_is(
     assert check.outcome is outcome
     assert str(tmp_path) in check.found
     assert outcome is CheckOutcome.OK or "JAVA_HOME" in check.step
+
+
+@pytest.mark.parametrize(
+    ("client", "jars", "mixed"),
+    [
+        ("4.2.0", "4.2.0", ""),
+        (None, "4.2.0", ""),
+        (None, None, ""),
+        ("4.3.0", "4.2.0", "pyspark 4.2.0 is mixed with pyspark-client 4.3.0"),
+        ("4.3.0", "3.5.9", "pyspark 4.2.0 is mixed with pyspark-client 4.3.0 and jars 3.5.9"),
+    ],
+)
+def test_mixed_versions_of_spark_fail(
+    client: str | None, jars: str | None, mixed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    (tmp_path / "jars").mkdir()
+    if jars:
+        (tmp_path / "jars" / f"spark-core_2.13-{jars}.jar").touch()
+    monkeypatch.setattr(packages, "_version", {"pyspark": "4.2.0", "pyspark-client": client}.get)
+    (check,) = (check for check in packages.check_packages(Part("packages")) if check.name == "one Spark")
+    assert check.outcome is (CheckOutcome.FAILED if mixed else CheckOutcome.OK)
+    assert mixed in check.found
+
+
+def test_installed_spark_is_one_version() -> None:
+    (check,) = (check for check in packages.check_packages(Part("packages")) if check.name == "one Spark")
+    assert check.outcome is CheckOutcome.OK, check.found
 
 
 def test_spark_without_any_java_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

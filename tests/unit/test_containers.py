@@ -41,7 +41,7 @@ def test_dockerfile_has_instructions_and_copies_what_is_there(dockerfile: Path) 
         word for name, rest in found if name == "COPY" and "--from" not in rest for word in rest.split()
     ]
     assert [name for name in copied if "/" not in name and not name.startswith("--")] == ["requirements.txt"]
-    assert "dist/muster-*.whl" in copied
+    assert "dist/muster_kafka-*.whl" in copied
 
 
 def test_images_have_the_versions_that_are_pinned() -> None:

@@ -18,10 +18,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
     "airflow": ("airflow/",),
     "delta": ("sinks/delta_",),
-    "spark": ("consumer/", "handlers/", "sinks/"),
+    "own-spark": ("consumer/", "handlers/", "sinks/"),
 }
 """The modules of Muster that need an extra, by the beginning of their paths; the first that fits counts."""
-BESIDE = {"delta": "spark"}
+BESIDE = {"delta": "own-spark"}
 """Extras that are installed with another one only."""
 OF_PROVIDERS = {
     "airflow.providers.apache.spark": "apache-airflow-providers-apache-spark",
@@ -63,6 +63,8 @@ def _catches(node: ast.AST) -> bool:
 
 OF_OTHERS = {"pandas"}
 """What others import for us, without declaring it: pyspark."""
+SPARK = {"pyspark"}
+"""Comes with the extra `spark`, or is there."""
 
 
 def distribution_of(module: str, installed: dict[str, set[str]]) -> str | None:
@@ -97,7 +99,7 @@ def test_every_import_is_declared(needed: dict[str | None, dict[str, str]]) -> N
     for extra, found in needed.items():
         extras = {extra, BESIDE.get(extra or "")} - {None}
         more = {name for each in extras for name in distributions(PROJECT["optional-dependencies"][each])}
-        missing = {name: where for name, where in found.items() if name not in core | more}
+        missing = {name: where for name, where in found.items() if name not in core | more | SPARK}
         assert missing == {}, f"declare them in pyproject.toml, {extra or 'dependencies'}"
 
 

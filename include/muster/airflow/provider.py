@@ -48,7 +48,7 @@ _CONSUL = {
 def get_provider_info() -> dict[str, Any]:
     """Return what the entry point `apache_airflow_provider` asks for."""
     return {
-        "package-name": "muster",
+        "package-name": "muster-kafka",
         "name": "Muster",
         "description": "An external coordinator for Kafka consumption",
         "connection-types": [

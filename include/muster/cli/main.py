@@ -19,7 +19,7 @@ from muster.cluster.sources import open_sources
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="muster")
+@click.version_option(package_name="muster-kafka")
 @click.pass_context
 def main(context: click.Context) -> None:
     """See and steer who reads which Kafka partition.

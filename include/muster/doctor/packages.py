@@ -9,6 +9,8 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
 
 import muster
 from muster.doctor.findings import Check, Part, named
@@ -16,7 +18,7 @@ from muster.doctor.versions import check_version, numbers
 
 RUNTIMES = {"Airflow": "apache-airflow", "Spark": "pyspark"}
 """What runs Muster besides Python, which may be elsewhere."""
-EXTRAS = {"airflow": "apache-airflow", "spark": "pyspark", "delta": "deltalake"}
+EXTRAS = {"airflow": "apache-airflow", "own-spark": "pyspark", "delta": "deltalake"}
 """Extras of the package, and the one of its requirements without which an extra is not used here."""
 
 JAVA_OF_SPARK_3, JAVA_OF_SPARK_4 = 8, 17
@@ -34,10 +36,11 @@ def check_packages(part: Part) -> Iterator[Check]:
             yield check_version(part, name, found, name)
     if (spark := _version("pyspark")) is not None:
         yield _java(part, spark)
+        yield _one_spark(part, spark)
     try:
-        declared = requires("muster") or []
+        declared = requires("muster-kafka") or []
     except PackageNotFoundError:
-        yield part.ok("requirements", "unknown: muster is on the path, and not installed")
+        yield part.ok("requirements", "unknown: muster-kafka is on the path, and not installed")
         return
     yield _requirements(part, "requirements", [each for each in declared if "extra ==" not in each])
     for extra, needed in EXTRAS.items():
@@ -63,6 +66,35 @@ def _java(part: Part, spark: str) -> Check:
     if found is not None and int(found[1]) < least:
         return part.failed("Java", f"{java} is {said}, too old for Spark {spark}", step)
     return part.ok("Java", f"{java}: {said}")
+
+
+def _one_spark(part: Part, spark: str) -> Check:
+    """Compare pyspark with pyspark-client, whose files lie over its own, and with the jars that its scripts start."""
+    client, jars = _version("pyspark-client"), _version_of_jars()
+    others = [
+        f"{name} {each}"
+        for name, each in (("pyspark-client", client), ("jars", jars))
+        if each not in (None, spark)
+    ]
+    if not others:
+        return part.ok("one Spark", f"pyspark, its client and its jars are {spark}")
+    step = (
+        "install pyspark and pyspark-client of one version, as the extra [spark] does; another Spark has an "
+        "environment of its own, with the extra [own-spark] and without Airflow's Spark provider, and SPARK_HOME "
+        "names its folder"
+    )
+    return part.failed(
+        "one Spark", f"pyspark {spark} is mixed with {' and '.join(others)}; handlers with UDFs fail", step
+    )
+
+
+def _version_of_jars() -> str | None:
+    """Return the version of the Spark that `spark-submit` starts here, None if there is none."""
+    home = os.environ.get("SPARK_HOME")
+    package = None if home else find_spec("pyspark")
+    folder = Path(home) if home else Path(package.origin).parent if package and package.origin else None
+    jars = folder.glob("jars/spark-core_*.jar") if folder else ()
+    return next((jar.stem.rpartition("-")[2] for jar in jars), None)
 
 
 def _requirements(part: Part, name: str, declared: list[str]) -> Check:

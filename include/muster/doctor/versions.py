@@ -24,15 +24,12 @@ class Tested:
 
 
 TESTED: Mapping[str, Tested] = {
-    "Python": Tested(
-        "3.11", "3.13", "all tests on 3.11; the installation on 3.11 and 3.13, the upgrade on 3.12"
-    ),
+    "Python": Tested("3.11", "3.13", "all tests on 3.11; the installation on all three"),
     "Airflow": Tested("3.3", "3.3", "all tests"),
     "Spark": Tested(
         "3.5",
         "4.3",
-        "all tests on 4.2; an installation on 3.5, which needs Python 3.11; the connector and a hand-over of a job "
-        "with 3.5, 4.1 and 4.3",
+        "all tests on 4.2; an installation, the connector and a hand-over of a job with 3.5, 4.1 and 4.3",
     ),
     "Kafka": Tested("4.3", "4.3", "all tests"),
     "ZooKeeper": Tested("3.9", "3.9", "all tests"),
