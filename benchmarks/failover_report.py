@@ -152,7 +152,7 @@ def write(folder: Path, run: Run) -> None:
         "What a join moves pauses longer than what a leave moves, by the first batch of the new owner: its JVM has",
         "gone through one only to warm up, and Spark compiles the handler's query with it, while the other two",
         "consumers hand over. More warming up hardly shortens that",
-        "([0103](../docs/decisions/0103-a-consumer-warms-up-with-a-record-that-is-there.md)).",
+        "([0035](../docs/decisions/0035-a-consumer-warms-up-with-a-record-that-is-there.md)).",
         "",
         "And until a consumer that was killed is replaced:",
         "",

@@ -5,7 +5,7 @@ keep what they have; a hand-over under way waits. Unlike pausing the coordinator
 and a reason, it is shown wherever the cluster is, and it takes effect in the middle of a run.
 
 A rebalance now ends the waits: for absent consumers (`rebalance_delay`), and of assignors that keep something where
-it is until a person says otherwise. What a setting bounds stays bounded. docs/decisions/0015 has the reasons.
+it is until a person says otherwise. What a setting bounds stays bounded. docs/decisions/0006 has the reasons.
 
 A chosen assignor overrides the settings until it is cleared, also when the file changes meanwhile. The next
 coordinator run plans with it; `muster plan --assignor` shows beforehand what that would move.
