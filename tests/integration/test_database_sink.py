@@ -227,6 +227,13 @@ def test_many_gaps_are_read_by_few_rows(database: str) -> None:
     assert sorted(set(stored)) == [(89_990, 89_995), (90_000, 90_025), (90_030, 90_035)]
 
 
+def test_topic_without_a_known_id_is_refused(database: str) -> None:
+    rows, batch = batch_of(0, 10)
+    with pytest.raises(SinkError, match="topic 't': its assignment has no topic id"):
+        DatabaseSink("psycopg", {"conninfo": database}, "numbers").store(rows, Batch(batch.ranges))
+    assert found(database) == {}
+
+
 def test_statement_that_fails_leaves_nothing_of_the_batch(database: str) -> None:
     with psycopg.connect(database) as connection:
         connection.execute('CREATE UNIQUE INDEX ON numbers ("offset") WHERE "offset" > 14')

@@ -181,6 +181,13 @@ def test_recreated_topic_is_written_beside_the_old_one(tmp_path: Path) -> None:
     assert found(tmp_path) == dict.fromkeys(once(0, 10), 2)
 
 
+def test_topic_without_a_known_id_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    rows, batch = batch_of(0, 10)
+    with pytest.raises(SinkError, match="topic 't': its assignment has no topic id"):
+        DeltaSink(str(tmp_path / "table")).store(rows, Batch(batch.ranges))
+    assert not (tmp_path / "table").exists()
+
+
 def test_identifiers_outlast_the_cleaning_of_the_log(tmp_path: Path) -> None:
     write(DeltaSink(str(tmp_path)), (0, 10), (20, 30), (30, 40))
     deltalake.DeltaTable(str(tmp_path)).create_checkpoint()

@@ -28,6 +28,7 @@ from muster.edges.kafka_fencing import FencedCommits
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
 from tests.support.hand_coordinator import HandCoordinator, coordinating
 
 ANN = Actor("ann", "a wrong deploy", 1_700_000_000.0)
@@ -138,6 +139,12 @@ class SeekedTopic:
         assert found is not None
         return dict(found.seeks)
 
+    def node_id(self) -> str:
+        data, _ = self.hand.client.get(f"/consumers/{self.hand.cluster}/assignments/{self.topic}")
+        found = parse_assignment(data, "node")
+        assert found is not None
+        return found.topic_id
+
     def reasons(self) -> list[str]:
         with TopicStore(self.zookeeper, self.hand.cluster, read_only=True) as store:
             entries = [record.entry for record in store.history().records]
@@ -237,6 +244,24 @@ def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(wo
         assert (world.node_seeks(), world.asked_for()) == ({}, {})
     finally:
         world.discovery.catalog.deregister("one")
+
+
+def test_seek_that_waits_is_not_carried_out_on_a_topic_made_again(
+    world: SeekedTopic, eventually: Eventually
+) -> None:
+    world.stable("gone-1")
+    world.seek("90")
+    admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers})
+    admin.delete_topics([world.topic])[world.topic].result(20)
+    eventually(lambda: world.topic not in admin.list_topics(timeout=5).topics)
+    admin.create_topics([NewTopic(world.topic, PARTITIONS, 1)])[world.topic].result(20)
+    with world.coordinator() as one:
+        eventually(lambda: one.fetch_partitions() and world.node_id() != world.topic_id)
+        one.advance(20)
+    assert world.asked_for() == {}
+    assert {at for at, _ in world.committed().values()} <= {60}, (
+        "of the topic that is gone, for which it stood"
+    )
 
 
 def test_seek_is_refused_while_a_consumer_would_misread_what_it_commits(world: SeekedTopic) -> None:

@@ -24,6 +24,7 @@ from tests.support.only_long import only_long
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
+IDS = {"t": "an-id", "u": "another"}
 AT = dt.datetime(2026, 3, 29, 1, 30, tzinfo=dt.UTC)
 """A moment that Berlin does not have twice, but nearly."""
 
@@ -54,14 +55,14 @@ def test_delta_table_is_read_and_optimised_by_spark_and_written_on(
     sink = DeltaSink(str(table))
     for begin, end in ((0, 10), (5, 20), (20, 30)):
         ranges: Ranges = {("t", 0): (begin, end), ("t", 1): (begin, end)}
-        sink(frame(spark, ranges).repartition(3), Batch(ranges, {"t": "an-id"}))
+        sink(frame(spark, ranges).repartition(3), Batch(ranges, IDS))
     found, files = read_by_spark(table)
     assert found == expected({("t", 0): (0, 30), ("t", 1): (0, 30)})
     assert files[0] == 9, "a file a task"
     assert files[1] == 1, "OPTIMIZE has joined them"
     ranges = {("t", 0): (0, 40), ("t", 1): (15, 35)}
     for again in (sink, DeltaSink(str(table))):
-        again(frame(spark, ranges), Batch(ranges, {"t": "an-id"}))
+        again(frame(spark, ranges), Batch(ranges, IDS))
     rows = deltalake.DeltaTable(str(table)).to_pyarrow_table()
     columns = [rows.column(name).to_pylist() for name in ("partition", "offset", "value")]
     assert Counter(zip(*columns, strict=True)) == expected({("t", 0): (0, 40), ("t", 1): (0, 35)})
@@ -73,7 +74,7 @@ def test_delta_table_has_moments_in_utc(spark: SparkSession, tmp_path: Path) -> 
     made = frame(spark, ranges)
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
-        DeltaSink(str(tmp_path))(made, Batch(ranges))
+        DeltaSink(str(tmp_path))(made, Batch(ranges, IDS))
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     table = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()
@@ -90,7 +91,7 @@ def test_database_has_each_row_once_and_as_it_was(spark: SparkSession, postgresq
         sink = DatabaseSink("psycopg", {"conninfo": url}, "frames")
         for begin, end in ((0, 400), (100, 700), (0, 1000)):
             ranges: Ranges = {("t", 0): (begin, end), ("t", 1): (begin, end)}
-            sink(frame(spark, ranges).repartition(3), Batch(ranges, {"t": "an-id"}))
+            sink(frame(spark, ranges).repartition(3), Batch(ranges, IDS))
         with psycopg.connect(url) as connection:
             rows = connection.execute('SELECT partition, "offset", value FROM frames').fetchall()
             moments = connection.execute('SELECT DISTINCT "timestamp" FROM frames').fetchall()
@@ -106,8 +107,8 @@ def test_delta_table_takes_frames_of_all_kinds(spark: SparkSession, tmp_path: Pa
     ranges: Ranges = {("t", 0): (0, 100), ("t", 1): (0, 100), ("u", 0): (5, 10)}
     made = frame(spark, ranges).repartition(3).where("offset % 2 = 0")  # mixed up, and not all of it
     for _ in range(2):
-        sink(made.union(made.where("offset = 4")), Batch(ranges))  # one record that became two rows
-    sink(frame(spark, ranges).where("offset < 0"), Batch({("t", 0): (100, 110)}))
+        sink(made.union(made.where("offset = 4")), Batch(ranges, IDS))  # one record that became two rows
+    sink(frame(spark, ranges).where("offset < 0"), Batch({("t", 0): (100, 110)}, IDS))
     rows = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()
     columns = [rows.column(name).to_pylist() for name in ("topic", "partition", "offset")]
     found = Counter(zip(*columns, strict=True))
@@ -151,7 +152,7 @@ def test_rows_that_are_none_of_the_batch_are_refused(spark: SparkSession, tmp_pa
     sink = DeltaSink(str(tmp_path))
     ranges: Ranges = {("t", 0): (0, 10)}
     with pytest.raises(SinkError, match="batch holds 0 to 9"):
-        sink(frame(spark, {("t", 0): (5, 15)}), Batch(ranges))
+        sink(frame(spark, {("t", 0): (5, 15)}), Batch(ranges, IDS))
     with pytest.raises(SinkError, match="no column offset"):
-        sink(frame(spark, ranges).drop("offset"), Batch(ranges))
+        sink(frame(spark, ranges).drop("offset"), Batch(ranges, IDS))
     assert deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().num_rows == 0

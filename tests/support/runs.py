@@ -23,9 +23,11 @@ class Topics:
         self.topics = topics
         self.racks: dict[str, dict[int, str]] = {}
         self.ids: dict[str, str] = {}
+        """`id-of-[TOPIC]` where it has none; '' is left out."""
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        return {topic: found for topic, found in self.ids.items() if topic in topics and topic in self.topics}
+        found = {topic: self.ids.get(topic, f"id-of-{topic}") for topic in topics if topic in self.topics}
+        return {topic: topic_id for topic, topic_id in found.items() if topic_id}
 
     def leader_racks(self) -> dict[str, dict[int, str]]:
         return self.racks

@@ -127,6 +127,17 @@ def test_topic_gone_from_kafka_is_named_and_stands(world: SimulatedCluster) -> N
     assert world.store.partitions["u"] == set(range(5))
 
 
+def test_new_topic_waits_until_kafka_says_its_id(world: SimulatedCluster) -> None:
+    kafka = Topics(t=7, u=5, v=3)
+    kafka.ids["v"] = ""
+    one = coordinator(world, kafka, settings={"topics": ["t", "u", "v"]})
+    report = one.fetch_partitions()
+    assert "topic v is not taken up, because Kafka at k:9092 does not say its id" in report.errors["v"]
+    assert "v" not in world.store.nodes
+    kafka.ids["v"] = "an-id"
+    assert one.fetch_partitions().new_topics == ["v"]
+
+
 def test_new_partitions_wake_the_long_poll(world: SimulatedCluster) -> None:
     report = coordinator(world, Topics(t=9, u=5)).fetch_partitions()
     assert report.added == {"t": [7, 8]}

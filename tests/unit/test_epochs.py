@@ -137,7 +137,7 @@ def test_topic_ahead_is_not_removed() -> None:
 
 
 def test_seek_of_a_topic_ahead_waits_while_a_consumer_is_registered() -> None:
-    seek = SeekRequest(by="ann", at=NOW, why="w", id="s", topic="t", partition=2, offset=7)
+    seek = SeekRequest(by="ann", at=NOW, why="w", id="s", topic="t", topic_id="", partition=2, offset=7)
     snapshot = topic({**HALVES, 2: "gone"})
     assert snapshot.assignment is not None
     snapshot = replace(snapshot, assignment=replace(snapshot.assignment, seeks={2: Seek("s", 7)}))

@@ -24,7 +24,7 @@ PAUSED = "paused by ann since 2023-11-14T22:13:20+00:00: release"
 ASKED = "rebalance asked for by ann: release"
 CHOSEN = "assignor range by ann since 2023-11-14T22:13:20+00:00: release"
 STRANGERS = {"x-1": "consumer x-1 is registered as one of cluster 'x'"}
-SEEK = SeekRequest(**SAID, topic="t", partition=0, id="s", offset=4)
+SEEK = SeekRequest(**SAID, topic="t", partition=0, topic_id="id-of-t", id="s", offset=4)
 UNREAD = "Consul key k: malformed"
 
 

@@ -18,7 +18,9 @@ from tests.support.simulated import SimulatedCluster
 
 KAFKA = Topics(t=7, u=5)
 TP = ("t", 3)
-ASKED = SeekRequest(by="ann", at=999_990.0, why="again", topic="t", partition=3, id="s1", offset=40)
+ASKED = SeekRequest(
+    by="ann", at=999_990.0, why="again", topic="t", partition=3, topic_id="id-of-t", id="s1", offset=40
+)
 
 
 class Seeker:
@@ -106,6 +108,29 @@ def test_seek_without_an_owner_is_carried_out_by_the_coordinator(
     assert seeker.asked == [{TP: Seek("s1", 40)}]
     assert (world.decided.seeks, written(world)) == ({}, {})
     assert not one.compute_assignment().needed
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_seek_of_a_topic_made_again_is_dropped(
+    world: SimulatedCluster, seeker: Seeker, one: Coordinator, owned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.decided = replace(world.decided, seeks={TP: replace(ASKED, topic_id="former")})
+    if not owned:
+        leave(world)
+    assert one.compute_assignment().woke.endswith("topic t was created again since, seek it again if need be")
+    one.advance(5)
+    assert (world.decided.seeks, written(world), seeker.asked) == ({}, {}, [])
+    assert "not carried out: seek of partition(s) 3 of topic t" in caplog.text
+    assert not one.compute_assignment().needed
+
+
+def test_topic_made_again_takes_no_seek_along(world: SimulatedCluster, one: Coordinator) -> None:
+    one.advance(5)
+    assert written(world) == {3: Seek("s1", 40)}
+    kafka = Topics(t=7, u=5)
+    kafka.ids["t"] = "another"
+    coordinator(world, kafka).fetch_partitions()
+    assert written(world) == {}
 
 
 def test_seek_without_an_owner_is_a_reason_to_act(

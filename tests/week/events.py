@@ -218,12 +218,21 @@ def sought(world: World) -> None:
     """Each partition of a topic goes back by some records; just these are read again."""
     began, expected = time.time(), 0
     for name in CLUSTERS:
+        assignment = world.groups[name].topics()["sought"].assignment
+        assert assignment is not None
         for partition in range(NAMED["sought"]):
             at = world.committed(name, "sought", partition)
             back = min(SOUGHT, at)
             expected += back
             world.groups[name].discovery.overrides.seek(
-                "sought", partition, secrets.token_hex(8), at - back, by="test", why="again", at=time.time()
+                "sought",
+                partition,
+                secrets.token_hex(8),
+                at - back,
+                assignment.topic_id,
+                by="test",
+                why="again",
+                at=time.time(),
             )
     world.eventually("all seeks are carried out", lambda: not any(_seeks(world)), LONGEST)
     world.eventually("all is read again", lambda: world.doubled(began, time.time()) >= expected, LONGEST)

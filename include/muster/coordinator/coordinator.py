@@ -199,8 +199,8 @@ class Coordinator:
             if view.asked:
                 return view.asked
         if view.overrides.paused is None:
-            for request in view.seeks_done:
-                return f"carried out: {request}"
+            for _, why in view.seeks_ended:
+                return why
             for topic, partition in view.seeks_without_owner:
                 return f"topic {topic}, partition {partition}: a seek, and no consumer has it"
         for transition in self._transitions(view):
@@ -245,7 +245,7 @@ class Coordinator:
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
         }
-        seeks = view.overrides.paused is None and bool(view.seeks_done or view.seeks_without_owner)
+        seeks = view.overrides.paused is None and bool(view.seeks_ended or view.seeks_without_owner)
         if view.held:
             return replace(report, needed=bool(transitions or seeks or found.stuck), topics=steps)
         under_way = view.under_way()
@@ -353,24 +353,27 @@ class Coordinator:
         return [entry for entry in reported if losses.identity(entry) not in known]
 
     def _carry_out_seeks(self, view: CoordinatorView) -> bool:
-        """Carry out the seeks that no consumer can, and end the requests of those that were carried out; return
-        whether any was."""
+        """Carry out the seeks that no consumer can, and end the requests of those that were carried out, or are for a
+        topic that was deleted; return whether any was."""
         if view.overrides.paused is not None:
             return False
-        for request in view.seeks_done:
-            log.info("carried out: %s", request)
+        for request, why in view.seeks_ended:
+            log.log(
+                logging.INFO if (request.topic, request.partition) in view.sought else logging.WARNING, why
+            )
             self.overrides.end_seek(request)
+        ended = bool(view.seeks_ended)
         seeks = view.seeks_without_owner
         if self.seeker is None or not seeks:
-            return bool(view.seeks_done)
+            return ended
         try:
             failures = self.seeker.carry_out(seeks, _assignments(view.snapshots))
         except kafka.KafkaError as error:
             log.warning("%s; the seeks of partitions without an owner are tried again", error)
-            return bool(view.seeks_done)
+            return ended
         for (topic, partition), why in failures.items():
             log.warning("topic %s, partition %d: seek: %s; it is tried again", topic, partition, why)
-        return bool(view.seeks_done) or failures.keys() < seeks.keys()
+        return ended or failures.keys() < seeks.keys()
 
     def _write(
         self, transitions: Sequence[Transition], changes: list[Change], on_change: Callable[[Change], None]

@@ -78,6 +78,16 @@ class TopicFetch:
                 errors[topic] = difference
         wanted -= errors.keys()
         ids = self._topic_ids({topic: found[topic] for topic in wanted}, known, report)
+        for topic in sorted(wanted - ids.keys()):
+            if not (present := known.get(topic)) or (
+                isinstance(present, TopicSnapshot) and present.assignment is None
+            ):
+                errors[topic] = (
+                    f"topic {topic} is not taken up, because Kafka at {self.kafka_settings.bootstrap_servers} does "
+                    "not say its id; the next run asks again. Brokers have ids since 2.8, and this user must be "
+                    "allowed to describe the topic"
+                )
+        wanted -= errors.keys()
         for topic in sorted(wanted):
             self._bring_up_to_date(topic, found[topic], known.get(topic), ids.get(topic, ""), report)
         self._note_racks(wanted, report)

@@ -185,17 +185,37 @@ class CoordinatorView:
 
     def seeks(self, topic: str) -> dict[int, Seek]:
         """Return the seeks of a topic that are not known to be carried out."""
-        partitions = self.snapshots[topic].partitions
+        snapshot = self.snapshots[topic]
+        topic_id = snapshot.assignment.topic_id if snapshot.assignment is not None else ""
         return {
             p: Seek(each.id, each.offset)
             for (of, p), each in self.overrides.seeks.items()
-            if of == topic and p in partitions and (of, p) not in self.sought
+            if of == topic
+            and p in snapshot.partitions
+            and (of, p) not in self.sought
+            and each.topic_id == topic_id
         }
 
     @property
-    def seeks_done(self) -> list[SeekRequest]:
-        """The requests that were carried out, and still stand in Consul."""
-        return [each for tp, each in sorted(self.overrides.seeks.items()) if tp in self.sought]
+    def seeks_ended(self) -> list[tuple[SeekRequest, str]]:
+        """The requests that still stand in Consul, and were carried out or are for a topic that was deleted; each
+        with that in words."""
+        return [
+            (each, f"carried out: {each}")
+            if tp in self.sought
+            else (
+                each,
+                f"not carried out: {each}; topic {tp[0]} was created again since, seek it again if need be",
+            )
+            for tp, each in sorted(self.overrides.seeks.items())
+            if tp in self.sought or self._of_former_topic(each)
+        ]
+
+    def _of_former_topic(self, request: SeekRequest) -> bool:
+        snapshot = self.snapshots.get(request.topic)
+        if snapshot is None or snapshot.assignment is None:
+            return False
+        return snapshot.assignment.topic_id not in {"", request.topic_id}
 
     @property
     def seeks_without_owner(self) -> dict[TopicPartition, Seek]:

@@ -110,11 +110,12 @@ class ConsumptionPause(Override):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeekRequest(Override):
-    """A partition is to go on at `offset`. It stands until it has been carried out. `modified` is Consul's index of
-    the key, to end this request and no later one."""
+    """A partition is to go on at `offset`. It stands until it has been carried out, or its topic is another one than
+    that with `topic_id`. `modified` is Consul's index of the key, to end this request and no later one."""
 
     topic: str
     partition: int
+    topic_id: str
     id: str
     offset: int
     modified: int = 0

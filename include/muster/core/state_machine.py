@@ -202,8 +202,9 @@ def may_be_removed(snapshot: TopicSnapshot) -> bool:
 def recreated(snapshot: TopicSnapshot, topic_id: str, now: float) -> Transition | None:
     """Return the step of a topic that Kafka holds under another id than ZooKeeper: deleted and created again.
 
-    Owners stay. They close what they hold of the old topic without committing it, and start the new one. None for a
-    topic that is not known yet. A topic of which no id was known gets it, and nothing else changes.
+    Owners stay. They close what they hold of the old topic without committing it, and start the new one; its seeks
+    are not carried out. None for a topic that is not known yet. A topic of which no id was known gets it, and nothing
+    else changes.
     """
     assignment, state = snapshot.assignment, snapshot.state
     if assignment is None or state is None or assignment.topic_id == topic_id:
@@ -214,7 +215,7 @@ def recreated(snapshot: TopicSnapshot, topic_id: str, now: float) -> Transition 
     name = State.CLOSING if state.to_close else State.STARTING
     return Transition(
         snapshot,
-        replace(assignment, topic_id=topic_id, epoch=epoch),
+        replace(assignment, topic_id=topic_id, epoch=epoch, seeks={}),
         replace(
             state,
             state=name,

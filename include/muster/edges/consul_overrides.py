@@ -6,7 +6,7 @@ The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why":
 - `pinned/[TOPIC]/[PARTITION]`: `consumer`
 - `excluded/[CONSUMER]/[TOPIC]`
 - `consumption/all`, `consumption/topics/[TOPIC]`, `consumption/partitions/[TOPIC]/[PARTITION]`: consumption is paused
-- `seeks/[TOPIC]/[PARTITION]`, a request, which the coordinator deletes: `id` and `offset`
+- `seeks/[TOPIC]/[PARTITION]`, a request, which the coordinator deletes: `id`, `offset` and `topic.id`
 - `topics/[subscribed|unsubscribed]/names/[TOPIC]`
 - `topics/[subscribed|unsubscribed]/patterns/[PATTERN]`: `pattern`, which counts; in the key's name it is base64 for
   URLs, without padding (Consul decodes names twice, and allows neither spaces nor empty parts)
@@ -49,7 +49,7 @@ from muster.core.overrides import (
     TopicOverride,
 )
 from muster.core.subscription import check_pattern
-from muster.core.wire import MAX_EPOCH, SEEK_ID, WireError, check_id, check_topic, parse_partition
+from muster.core.wire import MAX_EPOCH, SEEK_ID, TOPIC_ID, WireError, check_id, check_topic, parse_partition
 from muster.edges.consul_api import LARGEST_VALUE, SMALLER
 from muster.edges.consul_keys import Key, Keys, iso, of_consumer, read_object, said, seconds, text
 
@@ -172,10 +172,20 @@ class OverrideStore:
         return self._keys.remove(_consumption(topic, partition))
 
     def seek(
-        self, topic: str, partition: int, seek_id: str, offset: int, *, by: str, why: str, at: float
+        self,
+        topic: str,
+        partition: int,
+        seek_id: str,
+        offset: int,
+        topic_id: str,
+        *,
+        by: str,
+        why: str,
+        at: float,
     ) -> None:
-        """Ask for a partition to go on at `offset`, in place of an earlier request that was not carried out yet."""
-        value = text(by, why, at, {"id": seek_id, "offset": offset})
+        """Ask for a partition of the topic that has this id to go on at `offset`, in place of an earlier request that
+        was not carried out yet."""
+        value = text(by, why, at, {"id": seek_id, "offset": offset, "topic.id": topic_id})
         self._keys.write(f"{SEEKS}/{check_topic(topic)}/{partition}", value)
 
     def cancel_seek(self, topic: str, partition: int) -> bool:
@@ -335,15 +345,18 @@ def _consumption_pause(rest: str, key: Key) -> ConsumptionPause:
 
 def _seek(rest: str, key: Key) -> SeekRequest:
     topic, partition = _two(rest, "[TOPIC]/[PARTITION]")
-    wanted = " with 'id' (text) and 'offset' (a whole number from 0)"
+    wanted = " with 'id' and 'topic.id' (text) and 'offset' (a whole number from 0)"
     value = _value(key, wanted)
-    seek_id, offset = value.get("id"), value.get("offset")
+    seek_id, topic_id, offset = value.get("id"), value.get("topic.id"), value.get("offset")
     if not (isinstance(seek_id, str) and SEEK_ID.fullmatch(seek_id) and type(offset) is int and offset >= 0):
+        raise _not_understood(key, wanted)
+    if not (isinstance(topic_id, str) and TOPIC_ID.fullmatch(topic_id)):
         raise _not_understood(key, wanted)
     return SeekRequest(
         **said(value),
         topic=check_topic(topic),
         partition=parse_partition(partition),
+        topic_id=topic_id,
         id=seek_id,
         offset=offset,
         modified=key.modified,

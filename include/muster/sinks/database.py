@@ -20,7 +20,7 @@ from muster.sinks.coverage import Coverage
 from muster.sinks.database_kind import OTHER, Kind, identity_of, kind_of
 from muster.sinks.database_offsets import Execute, OffsetsTable, Place
 from muster.sinks.expand import expand
-from muster.sinks.rows import Pieces, chunks, log_left_out, missing_rows
+from muster.sinks.rows import Pieces, chunks, log_left_out, missing_rows, topic_id
 from muster.sinks.sink_error import SinkError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class DatabaseSink:
         return True
 
     def _place(self, tp: TopicPartition, batch: Batch) -> Place:
-        return (self._target or self.table, *tp, batch.topic_ids.get(tp[0], ""))
+        return (self._target or self.table, *tp, topic_id(batch, tp[0]))
 
     def _offsets(self, execute: Execute) -> OffsetsTable:
         return OffsetsTable(self.offsets_table, execute, self._driver.IntegrityError)

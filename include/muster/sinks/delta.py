@@ -25,7 +25,7 @@ except ImportError:  # the extra `delta`
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
 from muster.sinks.expand import expand
-from muster.sinks.rows import log_left_out
+from muster.sinks.rows import log_left_out, topic_id
 from muster.sinks.sink_error import SinkError, from_task
 
 if TYPE_CHECKING:
@@ -135,16 +135,17 @@ class DeltaSink:
         )
 
     def _commit(self, columns: Any, write: Write, batch: Batch) -> None:
+        apps = {tp: app_id(tp, topic_id(batch, tp[0])) for tp in batch.ranges}
         known = self._look(columns)
         pieces: dict[TopicPartition, list[OffsetRange]] = {}
         for tp, held in batch.ranges.items():
-            missing = known.stored(app_id(tp, batch.topic_ids.get(tp[0], ""))).missing(*held)
+            missing = known.stored(apps[tp]).missing(*held)
             log_left_out(tp, held, missing)
             if missing:
                 pieces[tp] = missing
         if not pieces:
             return
-        stored = {app_id(tp, batch.topic_ids.get(tp[0], "")): batch.ranges[tp] for tp in pieces}
+        stored = {apps[tp]: batch.ranges[tp] for tp in pieces}
         versions: Versions = {}
         for app, held in stored.items():
             versions |= known.added(app, held)

@@ -64,6 +64,16 @@ def _serialized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"rows": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 
+def topic_id(batch: Batch, topic: str) -> str:
+    """Return the id that what is stored of a topic goes by. Raises `SinkError` while it is not known."""
+    if found := batch.topic_ids.get(topic, ""):
+        return found
+    raise SinkError(
+        f"topic {topic!r}: its assignment has no topic id, and what is stored of it goes by that, so nothing is "
+        "written; a coordinator of this version puts the id there in its next run"
+    )
+
+
 def log_left_out(tp: TopicPartition, held: OffsetRange, missing: list[OffsetRange]) -> None:
     """Say it if of the offsets `held` of a batch only those `missing` are still to be written."""
     if missing != [held]:

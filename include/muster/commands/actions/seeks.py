@@ -36,6 +36,7 @@ class Planned:
 
     bounds: Bounds
     offset: int
+    topic_id: str
 
 
 def foresee_seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> Foreseen:
@@ -56,7 +57,14 @@ def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozense
     seek_id = secrets.token_hex(8)
     for (of, number), planned in plan.items():
         consul.overrides.seek(
-            of, number, seek_id, planned.offset, by=actor.name, why=actor.reason, at=actor.at
+            of,
+            number,
+            seek_id,
+            planned.offset,
+            planned.topic_id,
+            by=actor.name,
+            why=actor.reason,
+            at=actor.at,
         )
     shown = format_partitions(partitions) if partitions else ""
     lines = (
@@ -139,9 +147,14 @@ def _plan(
     try:
         destination = parse_destination(to, actor.at)
         moment = destination.value if destination.to is To.TIME else None
+        assigned = _assigned(target, topic, partitions)
         planned = {
-            tp: Planned(bounds, offset_for(destination, bounds, f"topic {tp[0]!r}, partition {tp[1]}"))
-            for tp, bounds in target.bounds(_assigned(target, topic, partitions), moment).items()
+            tp: Planned(
+                bounds,
+                offset_for(destination, bounds, f"topic {tp[0]!r}, partition {tp[1]}"),
+                assigned[tp].topic_id,
+            )
+            for tp, bounds in target.bounds(assigned, moment).items()
         }
     except SeekError as error:
         raise CommandError(str(error)) from error
@@ -179,6 +192,11 @@ def _assigned(
         if found is None or found.assignment is None:
             raise CommandError(
                 f"topic {of!r} cannot be sought: {unreadable.get(of, 'the coordinator does not know it yet')}"
+            )
+        if not found.assignment.topic_id:
+            raise CommandError(
+                f"topic {of!r} cannot be sought: its id in Kafka is not known yet; seek again after the next run of "
+                "the coordinator"
             )
         chosen |= {(of, number): found.assignment for number in sorted(partitions or found.partitions)}
     return chosen
