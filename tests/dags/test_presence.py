@@ -9,6 +9,7 @@ import pytest
 from muster.airflow.presence import ABSENCE, STOP_MARGIN, Presence, Seen, Step, next_step
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
+from muster.core.starting import Stage, Starting
 from muster.edges.consul import Registration, StopRequest
 from muster.settings.cluster_settings import ConsumersSettings
 
@@ -31,8 +32,14 @@ def see(
     stop: StopRequest | None = None,
     failing_for: float = 0.0,
     stopping_for: float = 0.0,
+    starting: Starting | None = None,
 ) -> Seen:
-    return Seen(registration, submission, life, stop, failing_for, stopping_for, NOW)
+    return Seen(registration, submission, life, stop, starting, failing_for, stopping_for, NOW)
+
+
+def came(ago: float, tries: int = 1) -> Starting:
+    """It made its session so many seconds ago."""
+    return Starting("i1", Stage.SESSION, NOW - ago, tries)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,13 @@ def see(
         (see(None, OLD, Life.RUNNING), Step.END),
         (see(None, OLD, Life.UNKNOWN), Step.SUBMIT),
         (see(None, OLD, Life.ENDED), Step.SUBMIT),
+        # it comes on, however long ago it was submitted
+        (see(None, OLD, Life.RUNNING, starting=came(99)), Step.WAIT),
+        (see(None, OLD, Life.RUNNING, starting=came(100)), Step.END),
+        (see(None, OLD, Life.UNKNOWN, starting=came(100)), Step.SUBMIT),
+        (see(None, OLD, Life.RUNNING, starting=came(199, tries=2)), Step.WAIT),
+        (see(None, OLD, Life.RUNNING, starting=came(200, tries=2)), Step.END),
+        (see(None, OLD, Life.ENDED, starting=came(1)), Step.SUBMIT),
         # registered, check fails
         (see(FAILING, YOUNG, Life.RUNNING, failing_for=19), Step.WAIT),
         (see(FAILING, YOUNG, Life.RUNNING, failing_for=20), Step.END),

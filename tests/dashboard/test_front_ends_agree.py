@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from muster.cluster.sources import Sources
 from muster.core.model import Loss
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import ConsumptionPause
+from muster.core.starting import Stage, Starting
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
 from tests.support.runs import Topics, run, settle
@@ -80,6 +82,7 @@ COUNTED = {
     Condition.ISOLATED: "isolated",
     Condition.FAILING: "missing",  # partitions are assigned to it
     Condition.ABSENT: "missing",
+    Condition.STARTING: "starting",
     Condition.UNKNOWN: "unknown",
 }
 
@@ -92,6 +95,9 @@ def stand(world: SimulatedCluster, condition: Condition) -> None:
         world.failing.add("a")
     elif condition is Condition.ABSENT:
         world.consumers["a"].alive = False
+    elif condition is Condition.STARTING:
+        world.consumers["a"].alive = False
+        world.starting["a"] = Starting("one", Stage.SESSION, time.time())
     elif condition is Condition.UNKNOWN:
         world.doubt = "its catalog does not agree"
 

@@ -31,7 +31,14 @@ def test_a_cluster_at_a_glance(dashboard: Dashboard) -> None:
     assert (seen["name"], seen["health"], seen["state"], seen["problem_count"]) == ("c", "ok", "Stable", 0)
     assert seen["coordinator_dag"] == "muster_coordinator__c"
     assert (seen["topics"], seen["partitions"], seen["partition_states"]) == ({"Stable": 2}, 12, {"R": 12})
-    assert seen["consumers"] == {"live": 3, "isolated": 0, "missing": 0, "not_passing": 0, "unknown": 0}
+    assert seen["consumers"] == {
+        "live": 3,
+        "starting": 0,
+        "isolated": 0,
+        "missing": 0,
+        "not_passing": 0,
+        "unknown": 0,
+    }
     assert seen["since"] == seen["last_rebalance"]["at"] > 0
     assert seen["last_rebalance"]["reason"]
     assert seen["may_edit"] is True
@@ -203,7 +210,14 @@ def test_problems_of_consumers_are_named(dashboard: Dashboard) -> None:
     assert "Consumer a: no answer in time" in words
     assert "Consumer b is isolated by ann: it is slow" in words
     assert any(word.startswith("Consumer c-1 is gone; 4 partition(s)") for word in words)
-    assert summary["consumers"] == {"live": 1, "isolated": 1, "missing": 1, "not_passing": 0, "unknown": 0}
+    assert summary["consumers"] == {
+        "live": 1,
+        "starting": 0,
+        "isolated": 1,
+        "missing": 1,
+        "not_passing": 0,
+        "unknown": 0,
+    }
     assert summary["partition_states"] == {"?": 12}
 
 

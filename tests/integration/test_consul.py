@@ -16,6 +16,7 @@ import pytest
 
 from devstack.consul import Consul
 from muster.coordinator.reports import ConsumersReport
+from muster.core.starting import Stage, Starting
 from muster.doctor.consul import check_consul
 from muster.doctor.findings import Check, CheckOutcome, Part
 from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Registration, WaitIndex
@@ -289,6 +290,32 @@ def test_requests_to_stop_are_meant_for_an_incarnation(discovery: ConsulCluster)
     discovery.jobs.request_stop("one", "i-2", "ben", "again")
     assert discovery.jobs.clear_stop("one")
     assert discovery.jobs.stop_request("one") is None
+
+
+def test_consumer_starts_from_its_submission_until_it_is_live(discovery: ConsulCluster) -> None:
+    jobs = discovery.jobs
+    note = {"incarnation": "i-2", "at": 100.0, "tries": 2, "pid": None}
+    jobs.note_submission("one", note)
+    jobs.note_stage("one", "i-1", Stage.SESSION, 90.0)
+    assert jobs.all_starting() == {"one": Starting("i-2", Stage.SUBMITTED, 100.0, 2)}, "that was another one"
+    jobs.note_submission("one", {**note, "pid": 7})
+    assert jobs.starting("one", jobs.submission("one")) == Starting("i-2", Stage.PROCESS, 100.0, 2)
+    for stage, at in ((Stage.JVM, 103.0), (Stage.SESSION, 108.0)):
+        jobs.note_stage("one", "i-2", stage, at)
+        assert jobs.all_starting() == {"one": Starting("i-2", stage, at, 2)}
+    jobs.note_submission("one", {**note, "failed": "it has ended"})
+    assert jobs.all_starting()["one"].failed == "it has ended"
+    jobs.note_submission("one", {**note, "tries": 0})
+    assert jobs.all_starting() == {}
+    assert jobs.starting("one", None) is None
+
+
+@pytest.mark.parametrize("stage", ["", "a stage of another version", None, 7])
+def test_malformed_stage_is_none(discovery: ConsulCluster, stage: object) -> None:
+    discovery.jobs.note_submission("one", {"incarnation": "i", "at": 100.0, "tries": 1, "pid": 7})
+    value = json.dumps({"incarnation": "i", "stage": stage, "since": "soon" if stage is None else 105.0})
+    discovery.jobs._keys.write("starting/one", value)
+    assert discovery.jobs.all_starting() == {"one": Starting("i", Stage.PROCESS, 100.0)}
 
 
 def test_submission_is_given_to_one_of_two(discovery: ConsulCluster) -> None:

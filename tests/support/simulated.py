@@ -26,6 +26,7 @@ from muster.core.model import (
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Overrides, RebalanceRequest, SeekRequest
 from muster.core.progress import Look, Mark
+from muster.core.starting import Starting
 from muster.core.wire import WireError, racks_parent
 from muster.edges.consul import Members, WaitIndex
 from muster.edges.kafka import KafkaError
@@ -304,6 +305,7 @@ class SimulatedCluster:
     store: SimulatedStore = field(default_factory=SimulatedStore)
     consumers: dict[str, SimulatedConsumer] = field(default_factory=dict)
     isolated: set[str] = field(default_factory=set)
+    starting: dict[str, Starting] = field(default_factory=dict)
     failing: set[str] = field(default_factory=set)
     attributes: dict[str, Consumer] = field(default_factory=dict)
     decided: Overrides = field(default_factory=Overrides)

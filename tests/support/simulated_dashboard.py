@@ -15,6 +15,7 @@ from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import IsolationEntry, Overrides
+from muster.core.starting import Starting
 from muster.core.wire import Racks, WireError
 from muster.dashboard.access import IdentifyVisitor, Right, Visitor
 from muster.dashboard.answers import Answers
@@ -65,6 +66,9 @@ class SimulatedSources(StandIns):
             if there.alive
         }
         return replace(found, registered=registered)
+
+    def starting(self) -> dict[str, Starting]:
+        return self.world.starting
 
     def overrides(self) -> Overrides:
         self._read("overrides", "consul", ConsulError)

@@ -13,6 +13,7 @@ from muster.core.model import Consumer, TopicSnapshot
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Overrides
 from muster.core.progress import Look
+from muster.core.starting import Starting
 from muster.core.wire import Racks, WireError
 from muster.edges.consul import Members
 from muster.edges.status import StatusResult
@@ -47,6 +48,9 @@ class StandIns:
     def members(self) -> Members:
         found: Members = self.consul.catalog.members()
         return found
+
+    def starting(self) -> dict[str, Starting]:
+        return {}
 
     def overrides(self) -> Overrides:
         found: Overrides = self.consul.overrides.read()

@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -37,7 +38,7 @@ from muster.airflow.failures import (
     for_good_or_again,
     refusal,
 )
-from muster.airflow.presence import Seen, Since, Step, next_step, stopping
+from muster.airflow.presence import Seen, Since, Step, next_step, progress, stopping
 from muster.airflow.processes import Life, this_host
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import (
@@ -54,6 +55,7 @@ from muster.airflow.submission import (
 from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of, encoded
 from muster.airflow.watcher import Watched
 from muster.consumer.connector import JAR
+from muster.core.starting import Starting
 from muster.edges.consul import ConsulCluster, ConsulError, Registration, StopRequest
 from muster.edges.consul_jobs import BY_POISON
 from muster.settings.cluster_settings import ClusterSettings
@@ -85,6 +87,7 @@ class _Search:
     cluster: ClusterSettings
     noted: dict[str, Any] | None = None
     submission: Submission | None = None
+    starting: Starting | None = None
     process: subprocess.Popen[bytes] | None = None
     mine: str = ""
     log: DriverLog = field(default_factory=lambda: DriverLog(""))
@@ -182,11 +185,14 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 life = _life(search.submission)
             members = search.consul.catalog.members()
             stop = search.consul.jobs.stop_request(self.consumer)
+            if search.submission is not None:
+                search.starting = search.consul.jobs.starting(self.consumer, search.submission.as_dict())
         except ConsulError as error:
             # Before anything was submitted this is for the retry. Afterwards Consul may come back in time.
             if search.submission is None or not search.mine or life is Life.ENDED:
                 raise
-            if now - search.submission.at > search.cluster.consumers.startup_timeout:
+            patience = search.cluster.consumers.startup_timeout
+            if progress(search.submission, search.starting).overdue(now, patience):
                 raise
             self._say(search, logging.WARNING, str(error))
             return None
@@ -204,7 +210,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
             else:
                 life = other
         failing = search.since.seconds("failing", registration is not None and not registration.passing, now)
-        seen = Seen(registration, search.submission, life, stop, failing, 0.0, now)
+        seen = Seen(registration, search.submission, life, stop, search.starting, failing, 0.0, now)
         search.stop = stop if stopping(seen) else search.stop
         return replace(seen, stopping_for=search.since.seconds("stopping", stopping(seen), now))
 
@@ -215,7 +221,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
         self.conf = cluster.consumers.spark_conf | (self.conf or {})
         path = self.application or application()
         hook = make_hook(self, cluster.consumers.spark)
-        claim = Submission(incarnation, this_host(), time.time(), watch=_task(context))
+        tries = search.submission.tries + 1 if search.submission is not None else 1
+        claim = Submission(incarnation, this_host(), time.time(), watch=_task(context), tries=tries)
         if not self._claim(search, claim):
             return
         try:
@@ -228,7 +235,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         except BaseException:
             search.consul.jobs.clear_submission(self.consumer)
             raise
-        note = replace(note, watch=claim.watch)
+        note = replace(note, watch=claim.watch, tries=tries)
         search.mine, search.submission, search.log = incarnation, note, DriverLog(note.log)
         search.consul.jobs.note_submission(self.consumer, note.as_dict())
         where = f", its log: {note.log_hint}" if note.log_hint else ""
@@ -247,6 +254,11 @@ class MusterConsumerOperator(SparkSubmitOperator):
         if not search.mine:
             return
         self._show_log(search, final=True)
+        if search.submission is not None:
+            with suppress(ConsulError):
+                search.consul.jobs.note_submission(
+                    self.consumer, replace(search.submission, failed=why).as_dict()
+                )
         if search.stop is not None and search.stop.incarnation in {"", search.mine}:
             _skip_if_a_person_stopped_it(f"consumer {self.consumer}", search.stop.by, search.stop.why)
         end = search.log.end()
@@ -295,7 +307,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         note = search.submission
         if note is None or note.incarnation != incarnation:
             note = Submission(incarnation, registration.meta.get("host", ""), time.time())
-        note = replace(note, watch=_task(context))
+        note = replace(note, watch=_task(context), tries=0)
         search.consul.jobs.note_submission(self.consumer, note.as_dict())
         self._show_log(search)
         self.log.info(

@@ -10,8 +10,8 @@ it. The rules, in this order:
    mode too, where a check always fails. If its process is known to have ended, Consul only has not noticed yet.
 3. One that is registered, and whose check is refused a connection, has ended, unless its process is seen to run.
    Any other that fails its check may be just starting, or frozen: it is waited for, for `lost_after`.
-4. A job that was submitted and is not registered yet is waited for, for `startup_timeout`. On another machine its
-   process cannot be seen, so there its age alone decides.
+4. A job that was submitted and is not registered yet is waited for as `muster.core.starting` says. On another machine
+   its process cannot be seen, so there the time since its last stage alone decides.
 5. Otherwise it is submitted.
 
 **One that was live** (`Presence`, for the trigger) is gone when
@@ -34,6 +34,7 @@ from enum import StrEnum
 
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
+from muster.core.starting import Stage, Starting
 from muster.edges.consul import Registration, StopRequest
 from muster.settings.cluster_settings import ConsumersSettings
 
@@ -52,13 +53,15 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found. `failing_for` is how long the check has been failing, `stopping_for` how long ago a stop was
-    first seen to be asked for, as far as the onlooker knows; `now` is in seconds since the epoch."""
+    """What was found. `starting` is how far the job that was submitted has come, `failing_for` how long the check has
+    been failing, `stopping_for` how long ago a stop was first seen to be asked for, as far as the onlooker knows;
+    `now` is in seconds since the epoch."""
 
     registration: Registration | None
     submission: Submission | None
     life: Life
     stop: StopRequest | None
+    starting: Starting | None
     failing_for: float
     stopping_for: float
     now: float
@@ -108,14 +111,19 @@ def _registered(seen: Seen, registration: Registration, settings: ConsumersSetti
 
 
 def _submitted(seen: Seen, submission: Submission, settings: ConsumersSettings) -> tuple[Step, str]:
-    age = seen.now - submission.at
     what = f"incarnation {submission.incarnation}"
     if seen.life is Life.ENDED:
         return Step.SUBMIT, f"{what} has ended"
-    if age < settings.startup_timeout:
-        return Step.WAIT, f"{what} is starting"
+    starting = progress(submission, seen.starting)
+    if not starting.overdue(seen.now, settings.startup_timeout):
+        return Step.WAIT, f"{what} is starting: {starting.stage}"
     step = Step.END if seen.life is Life.RUNNING else Step.SUBMIT
-    return step, f"{what} was submitted {age:.0f} s ago and is not in Consul"
+    return step, f"{what} is not in Consul, and nothing followed: {starting.said(seen.now)}"
+
+
+def progress(submission: Submission, starting: Starting | None) -> Starting:
+    """Return how far a job has come; without any stage, it was submitted."""
+    return starting or Starting(submission.incarnation, Stage.SUBMITTED, submission.at, submission.tries)
 
 
 ABSENCE = 10.0

@@ -83,7 +83,8 @@ class Submission:
 
     `process` of a job in client mode is the `spark-submit` on `host`; a job in cluster mode has none, but
     an `application` there: YARN's id or the name of the driver's pod. `watch` is the task instance that looks after
-    the job at present.
+    the job at present. `tries` are the jobs in a row, this one included, that were submitted without the consumer
+    being live, 0 once it is; `failed` says why this one was given up.
     """
 
     incarnation: str
@@ -94,6 +95,8 @@ class Submission:
     started: float = 0.0
     watch: TaskRef | None = None
     application: str = ""
+    tries: int = 1
+    failed: str = ""
 
     @property
     def process(self) -> ProcessRef | None:

@@ -177,6 +177,12 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     if found.doubt:
         yield f"doubt: {found.doubt}"
     yield from topics_outside(found, limit)
+    starting = [
+        f"{c.consumer} {c.starting.said(found.at)}"
+        for c in consumers
+        if c.condition is Condition.STARTING and c.starting is not None
+    ]
+    yield from listed("starting: ", starting, limit)
     isolated = [f"{c.consumer} {_isolated(c)}" for c in consumers if c.condition is Condition.ISOLATED]
     yield from listed("isolated: ", isolated, limit)
     drained = [f"{c} {_drained(found, c)}" for c in sorted(found.overrides.drained)]

@@ -6,19 +6,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from muster.core.overrides import IsolationEntry
+from muster.core.starting import Starting
 
 
 class Condition(StrEnum):
     """How a consumer stands, each in exactly one.
 
     LIVE: registered, passing its check and not isolated. ISOLATED: a person took it out, registered or not. FAILING:
-    registered, and its check does not pass. ABSENT: not registered. UNKNOWN: Consul's answer is not to be trusted.
-    The values are the words that users see.
+    registered, and its check does not pass. STARTING: not registered, and its job comes on. ABSENT: not registered.
+    UNKNOWN: Consul's answer is not to be trusted. The values are the words that users see.
     """
 
     LIVE = "live"
     ISOLATED = "isolated"
     FAILING = "not passing"
+    STARTING = "starting"
     ABSENT = "gone"
     UNKNOWN = "unknown"
 
@@ -45,6 +47,8 @@ class ConsumerState:
     failure: str = ""
     output: str = ""
     isolation: IsolationEntry | None = None
+    starting: Starting | None = None
+    """How far its job has come, or why that was given up; None if it has been live since."""
 
     @property
     def missing(self) -> bool:
@@ -61,5 +65,5 @@ class ConsumerState:
         return "not_passing" if self.condition is Condition.FAILING else str(self.condition)
 
 
-COUNTED_AS = ("live", "isolated", "missing", "not_passing", "unknown")
+COUNTED_AS = ("live", "starting", "isolated", "missing", "not_passing", "unknown")
 """How consumers are counted, each in exactly one group. `not_passing` are failing ones that are not needed."""

@@ -91,7 +91,10 @@ def _of_topics(state: ClusterState) -> Iterator[Problem]:
         yield Problem("critical", state.blind)
     for what in state.named:
         yield Problem("warning", what, blocking=False)
-    if state.membership is not None and state.snapshots and not state.live:
+    starts = [c for c, each in state.consumers.items() if each.condition is Condition.STARTING]
+    if state.membership is not None and not state.live and starts:
+        yield Problem("warning", f"No consumer is live yet; starting: {', '.join(starts)}")
+    elif state.membership is not None and state.snapshots and not state.live:
         yield Problem(
             "critical",
             "No consumer is live: the assignment stays as it is until one appears. Start consumers with the DAG "
@@ -123,6 +126,9 @@ def _of_consumers(state: ClusterState) -> Iterator[Problem]:
             yield Problem("warning", f"Consumer {consumer}: {each.failure}", consumer=consumer)
         if each.missing:
             yield Problem("warning", _missing(each), consumer=consumer, blocking=bool(each.partitions))
+        if each.condition is Condition.STARTING and each.starting is not None:
+            what = f"Consumer {consumer} is starting: {each.starting.said(state.at)}"
+            yield Problem("warning", what, consumer=consumer, blocking=bool(each.partitions))
         if each.condition is Condition.ISOLATED:
             yield Problem("warning", _isolated(each), consumer=consumer, blocking=bool(each.partitions))
     for consumer, status in sorted(state.statuses.items()):
@@ -136,7 +142,13 @@ def _missing(each: ConsumerState) -> str:
     output = f" ({each.output})" if each.output else ""
     how = f"does not pass its check{output}" if each.condition is Condition.FAILING else "is gone"
     has = f"; {each.partitions} partition(s) are still assigned to it" if each.partitions else ""
-    return f"Consumer {each.consumer} {how}{has}"
+    tried = each.starting if each.starting is not None and each.condition is Condition.ABSENT else None
+    why = (
+        f"; its try {tried.tries} to start failed: {tried.failed}"
+        if tried is not None and tried.failed
+        else ""
+    )
+    return f"Consumer {each.consumer} {how}{has}{why}"
 
 
 def _isolated(each: ConsumerState) -> str:

@@ -121,7 +121,10 @@ class Reader:
             latest.wait()
 
     def _read_consul(self) -> InConsul:
-        return InConsul(self._sources.members(), self._sources.overrides())
+        members = self._sources.members()
+        registered = members.registered.keys()
+        starting = {c: each for c, each in self._sources.starting().items() if c not in registered}
+        return InConsul(members, self._sources.overrides(), starting)
 
     def _read_consumers(self) -> Statuses:
         """Ask the consumers that are live, or were when Consul was last trusted."""

@@ -12,6 +12,7 @@ from muster.core.model import ConsumerStatus, TopicSnapshot
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.progress import Look
+from muster.core.starting import Starting
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError, Members
 from muster.edges.kafka import KafkaError
@@ -97,6 +98,8 @@ class InConsul:
 
     members: Members
     overrides: Overrides = NO_OVERRIDES
+    starting: Mapping[str, Starting] = field(default_factory=dict)
+    """How far the jobs of consumers that are not registered have come."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from muster.core.model import Consumer, TopicSnapshot
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Overrides
 from muster.core.progress import Look
+from muster.core.starting import Starting
 from muster.core.wire import Racks, WireError
 from muster.edges.consul import ConsulCluster, ConsulError, Members
 from muster.edges.consul_api import address
@@ -63,6 +64,10 @@ class Sources:
     def members(self) -> Members:
         """Read from Consul which consumers are registered, live and isolated."""
         return self._consul(lambda consul: consul.catalog.members())
+
+    def starting(self) -> Mapping[str, Starting]:
+        """Read from Consul how far the jobs have come that were submitted and not live since."""
+        return self._consul(lambda consul: consul.jobs.all_starting())
 
     def overrides(self) -> Overrides:
         """Read from Consul all that persons decided about the cluster."""

@@ -24,6 +24,7 @@ from muster.core.offsets import TopicOffsets
 from muster.core.overrides import NO_OVERRIDES, IsolationEntry, Overrides
 from muster.core.patience import Replies
 from muster.core.progress import Look, Mark
+from muster.core.starting import Starting
 from muster.core.wire import readable
 from muster.edges.consul import Registration
 from muster.settings.cluster_settings import ClusterSettings
@@ -313,7 +314,7 @@ class ClusterState:
         elif self.membership is None:
             condition = Condition.UNKNOWN
         else:
-            condition = Condition.FAILING if registration is not None else Condition.ABSENT
+            condition = Condition.FAILING if registration is not None else self._absent(consumer)
         return ConsumerState(
             consumer,
             condition,
@@ -327,4 +328,16 @@ class ClusterState:
             failure=self.failures.get(consumer, ""),
             output=registration.output if registration else "",
             isolation=self.isolated.get(consumer),
+            starting=self._starting.get(consumer),
         )
+
+    @property
+    def _starting(self) -> Mapping[str, Starting]:
+        return self.consul.starting if self.consul is not None else {}
+
+    def _absent(self, consumer: str) -> Condition:
+        starting = self._starting.get(consumer)
+        patience = self.settings.consumers.startup_timeout
+        if starting is None or starting.failed or starting.overdue(self.at, patience):
+            return Condition.ABSENT
+        return Condition.STARTING

@@ -43,7 +43,9 @@ from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
 from muster.consumer.source.batch_size import Bounds
+from muster.consumer.stages import Stages
 from muster.consumer.status_page import make_status_page
+from muster.core.starting import Stage
 from muster.edges.consul import ConsulCluster, ConsulError
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 from muster.settings.source_options import fail_on_data_loss
@@ -145,6 +147,7 @@ class Job:
             settings.dead_letters_to,
         )
         self._answers = PoisonAnswers(self._agent, consul.answers)
+        self._stages = Stages(consul.jobs, settings.consumer, settings.incarnation)
         self._supervisor: QuerySupervisor | None = None
         self._query: Loop | None = None
         self._poison = ""
@@ -161,6 +164,7 @@ class Job:
             os.getpid(),
             self._page.port,
         )
+        self._stages.reach(Stage.JVM)
         keep_small(settings.log_file)
         end_on_signals(self._ending)
         stop_guard = exit_with_jvm()
@@ -176,6 +180,7 @@ class Job:
                 "handler", self._handler.run, math.inf
             )  # it waits for batches, and for the user's code
         spark = self._start_spark()
+        self._stages.reach(Stage.SESSION)
         if not self._ending.asked:
             self._supervisor = QuerySupervisor(
                 spark,
@@ -187,6 +192,7 @@ class Job:
             )
             self._query = self._loop("query", self._supervisor.run, STUCK_AFTER)
             self._await_query()
+            self._stages.reach(Stage.QUERY)
             self._registrar.open()
         self._ending.wait()
         return self._end(spark, stop_guard)

@@ -24,7 +24,10 @@ from muster.dashboard.models import (
 from muster.dashboard.window import Asked, Key, once_a_state, window
 
 ConsumerSort = Literal["consumer", "state", "partitions", "lag", "rate", "started_at", "host"]
-_WORST_FIRST = [Condition.ABSENT, Condition.FAILING, Condition.UNKNOWN, Condition.ISOLATED, Condition.LIVE]
+_WORST_FIRST = [
+    *(Condition.ABSENT, Condition.FAILING, Condition.UNKNOWN),
+    *(Condition.ISOLATED, Condition.STARTING, Condition.LIVE),
+]
 MOST_TOPICS = 1000
 
 
@@ -45,7 +48,7 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
         expected=each.expected,
         said=Said.of(each.isolation) if each.isolation is not None else None,
         error=each.failure or "; ".join(details.errors) or each.output,
-        doing=details.doing,
+        doing=details.doing or (each.starting.said(state.at) if each.starting is not None else ""),
         host=details.host,
         address=each.address,
         version=details.version,

@@ -84,6 +84,7 @@ class ConsumerCounts(_Answer):
 
     live: int = 0
     isolated: int = 0
+    starting: int = 0  # submitted, and not registered yet
     missing: int = 0  # gone or not passing, and named in an assignment or expected by the settings
     not_passing: int = 0  # registered in Consul with a failing check, and with no partitions
     unknown: int = 0  # Consul cannot be trusted at present
@@ -295,7 +296,7 @@ class ConsumerRow(_Answer):
     """One consumer in the list. What its status page does not tell (foreign consumers need not) is None or ''."""
 
     consumer: str
-    state: Literal["live", "isolated", "not passing", "gone", "unknown"]
+    state: Literal["live", "starting", "isolated", "not passing", "gone", "unknown"]
     expected: bool = False  # Airflow runs it for this cluster (the settings)
     said: Said | None = None  # who isolated it
     error: str = ""  # its status is unavailable, or what it reports to be wrong

@@ -5,6 +5,7 @@
 - `generations/[CONSUMER]`: `{"generation": 7, "incarnation": ...}`; how many processes had this id so far, and the
   newest of them
 - `submitted/[CONSUMER]`: notes of the process that submitted the consumer's job
+- `starting/[CONSUMER]`: `{"incarnation": ..., "stage": ..., "since": ...}`; how far that incarnation had come when
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from muster.core.starting import Stage, Starting
 from muster.edges.consul_api import ConsulError
 from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, text
 from muster.edges.consul_members import MOST_GENERATIONS
 
-STOP, GENERATIONS, SUBMITTED = "stop", "generations", "submitted"
+STOP, GENERATIONS, SUBMITTED, STARTING = "stop", "generations", "submitted", "starting"
 BY_POISON = "on_poison: stop"
 """Who asked a consumer to stop that ends by itself, because of a poison record."""
 TAKES = 10
@@ -135,9 +138,43 @@ class JobMailbox:
         found = {c: read_object(key.value) for c, key in self._keys.below(f"{SUBMITTED}/").items()}
         return {consumer: note for consumer, note in found.items() if note}
 
+    def note_stage(self, consumer: str, incarnation: str, stage: Stage, at: float) -> None:
+        """Note how far an incarnation has come."""
+        value = {"incarnation": incarnation, "stage": stage, "since": at}
+        self._keys.write(of_consumer(STARTING, consumer), json.dumps(value))
+
+    def starting(self, consumer: str, note: Mapping[str, Any] | None) -> Starting | None:
+        """Return how far the job that was noted as submitted has come; None if it has been live, or there is none."""
+        key = self._keys.read(of_consumer(STARTING, consumer))
+        return None if note is None else _starting(note, {} if key is None else read_object(key.value) or {})
+
+    def all_starting(self) -> dict[str, Starting]:
+        """Return the same of each consumer that has not been live since its job was submitted."""
+        stages = {c: read_object(key.value) or {} for c, key in self._keys.below(f"{STARTING}/").items()}
+        found = {c: _starting(note, stages.get(c, {})) for c, note in self.submissions().items()}
+        return {consumer: each for consumer, each in found.items() if each is not None}
+
     def clear_submission(self, consumer: str) -> None:
         """Forget the last submission."""
         self._keys.api.delete_key(self._keys.prefix + of_consumer(SUBMITTED, consumer))
+
+
+def _starting(note: Mapping[str, Any], noted: Mapping[str, Any]) -> Starting | None:
+    incarnation, at, tries = note.get("incarnation"), note.get("at"), note.get("tries")
+    if (
+        not isinstance(incarnation, str)
+        or not isinstance(at, int | float)
+        or type(tries) is not int
+        or tries < 1
+    ):
+        return None
+    failed = note.get("failed")
+    stage = Stage.PROCESS if note.get("pid") or note.get("application") else Stage.SUBMITTED
+    since = float(at)
+    if noted.get("incarnation") == incarnation and isinstance(noted.get("since"), int | float):
+        with suppress(ValueError):
+            stage, since = Stage(str(noted.get("stage"))), max(since, float(noted["since"]))
+    return Starting(incarnation, stage, since, tries, failed if isinstance(failed, str) else "")
 
 
 def read_generation(key: Key | None) -> Generation:

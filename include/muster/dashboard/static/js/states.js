@@ -30,7 +30,7 @@ const LOOKS = {
   Rebalancing: "starting", Empty: "quiet", Unknown: "quiet",
   ok: "running", rebalancing: "starting", warning: "closing", critical: "unassigned", unknown: "unknown",
   // consumers
-  live: "running", isolated: "pinned", "not passing": "closing", gone: "unassigned",
+  live: "running", starting: "starting", isolated: "pinned", "not passing": "closing", gone: "unassigned",
 };
 
 /** @type {Record<string, string>} */

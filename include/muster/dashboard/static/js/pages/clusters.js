@@ -62,6 +62,7 @@ function card(one) {
 function facts(one) {
   const { consumers } = one;
   const off = [
+    consumers.starting ? `${number(consumers.starting)} starting` : "",
     consumers.isolated ? `${number(consumers.isolated)} isolated` : "",
     consumers.missing ? `${number(consumers.missing)} missing` : "",
     consumers.not_passing ? `${number(consumers.not_passing)} not passing` : "",

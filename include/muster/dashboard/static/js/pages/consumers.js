@@ -35,7 +35,7 @@ export function consumersView(cluster, query, refresh) {
   ];
   const list = new RemoteList({
     path: of(cluster, "consumers"), what: "consumers", one: "consumer", columns, key: (row) => row.consumer,
-    states: ["live", "isolated", "not passing", "gone", "unknown"].map((state) => [state, state]),
+    states: ["live", "starting", "isolated", "not passing", "gone", "unknown"].map((state) => [state, state]),
     sort: { column: "state", down: false },
     none: (filtered) => (filtered
       ? empty("No consumer is like that.", h("a", { href: href(cluster, "consumers"), text: "Show all consumers" }))

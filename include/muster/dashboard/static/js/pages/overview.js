@@ -77,7 +77,8 @@ function drawn(known) {
 
 /** @param {ClusterAnswer} known */
 function noConsumers({ summary }) {
-  if (summary.consumers.live > 0 || summary.consumers.unknown > 0 || summary.error) return null;
+  const { live, starting, unknown } = summary.consumers;
+  if (live > 0 || starting > 0 || unknown > 0 || summary.error) return null;
   const dag = `muster_consumers__${summary.name}`;
   return h(
     "div", { class: "panel", data: { key: "no consumers" } },
@@ -92,7 +93,7 @@ function glance(known) {
   const { summary } = known;
   const { consumers } = summary;
   const off = [
-    [consumers.isolated, "isolated", "isolated"], [consumers.missing, "missing", "gone"], [consumers.not_passing, "not passing", "not passing"], [consumers.unknown, "unknown", "unknown"],
+    [consumers.starting, "starting", "starting"], [consumers.isolated, "isolated", "isolated"], [consumers.missing, "missing", "gone"], [consumers.not_passing, "not passing", "not passing"], [consumers.unknown, "unknown", "unknown"],
   ].filter(([count]) => count);
   return h(
     "section", { class: "panel glance", "aria-label": "At a glance", data: { key: "glance" } },
