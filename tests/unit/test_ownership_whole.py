@@ -9,10 +9,12 @@ import pytest
 from muster.core.model import Seek, TopicAssignment, TopicStatus
 from muster.core.ownership import (
     LONGEST_RENEWAL,
+    BatchPlan,
     Due,
     Offer,
     Ownership,
     PassOver,
+    PlanRefusedError,
     Source,
     Topic,
     TopicOffer,
@@ -244,3 +246,32 @@ def test_consumer_watches_what_it_holds_or_is_assigned(own: Ownership) -> None:
 def test_renewal_of_a_partition_comes_in_the_last_quarter() -> None:
     assert renewal_interval(("t", 0), 1000.0) == pytest.approx(851.0892187)
     assert renewal_interval(("t", 0)) == pytest.approx(LONGEST_RENEWAL * 0.8510892187)
+
+
+def test_plan_is_whole_and_only_the_newest_open_offer_is_answered(own: Ownership) -> None:
+    claimed(own)
+    ranges = {"t": {0: (10, 12)}, "u": {0: (5, 6)}}
+    own.planned(own.offer().asked, {**ranges, "v": {}})
+    plan = own.batch()
+    assert plan == BatchPlan(1, ranges, {"t": "A"}), "of those planned whose id is known"
+    own.processed(plan, 101.0)
+    with pytest.raises(PlanRefusedError, match="plan made from offer 1 is refused, the newest open offer is 1"):
+        own.planned(1, {"t": {0: (12, 13)}})
+    asked = own.offer().asked
+    own.planned(asked, ranges)
+    with pytest.raises(PlanRefusedError, match="plan made from offer 2 is refused"):
+        own.planned(asked, {"t": {0: (12, 13)}})
+    assert own.stands_at == ranges
+    own.planned(own.offer().asked, {"u": {0: (6, 7)}})
+    assert own.batch() == BatchPlan(3, {"u": {0: (6, 7)}}), "t has an id, and is not planned"
+    own.query_ended()
+    own.query_started()
+    assert own.batch() == BatchPlan(3, {})
+
+
+def test_topic_keeps_its_id_in_kafka_where_it_stays(own: Ownership) -> None:
+    own.identify("t", PLACE, "B")
+    own.read("t", node({0}, 6), 9)
+    assert own.topics["t"].kafka_id == "B"
+    own.read("t", node({0}, 7, THERE), 10)
+    assert own.topics["t"].kafka_id == ""
