@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from muster.consumer import committer
 from muster.consumer.agent import Agent
-from muster.consumer.commits import Claims
 from muster.consumer.committer import PlaceWorker
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.ownership import Place
 from muster.core.positions import Committed
 from muster.edges.kafka import Identities, KafkaError, PartitionError
-from muster.edges.kafka_fencing import CommitOutcome
+from muster.edges.kafka_fencing import Claims, CommitOutcome
 
 PLACE = Place("k:9092", "g")
 TPS = [("t", number) for number in range(4)]
@@ -112,7 +112,10 @@ def test_round_of_claims_is_whole(worker: PlaceWorker, agent: Agent, kafka: Kafk
     assert "kafka-consumer-groups --group g --all-topics" in said
     assert kafka.questions() == [("claim", set(TPS)), ("positions", {TPS[0], TPS[2], TPS[3]})]
     assert claimed(agent) == {TPS[0]}
-    assert (worker._claims, worker._fenced) == (dict(zip(TPS, range(1, 5), strict=True)), {TPS[2]: 3, TPS[3]: 4})
+    assert (worker._claims, worker._fenced) == (
+        dict(zip(TPS, range(1, 5), strict=True)),
+        {TPS[2]: 3, TPS[3]: 4},
+    )
     kafka.failed, kafka.errors, kafka.offsets = {}, {}, {}
     worker.claim()
     assert kafka.questions() == [("claim", {TPS[1]}), ("positions", set(TPS[1:]))], "no second claim"
@@ -141,7 +144,11 @@ def test_claims_out_of_use_are_released_before_others(
     worker.commit()
     kafka.questions()
     worker.claim()
-    assert kafka.questions() == [*(("release", {tp}) for tp in TPS[1:]), ("claim", {("t", 5)}), ("positions", {("t", 5)})]
+    assert kafka.questions() == [
+        *(("release", {tp}) for tp in TPS[1:]),
+        ("claim", {("t", 5)}),
+        ("positions", {("t", 5)}),
+    ]
     assert worker._claims == {TPS[0]: 1, ("t", 5): 5}
 
 
@@ -199,6 +206,32 @@ def test_idle_partitions_are_looked_at_alone(worker: PlaceWorker, agent: Agent, 
     assert agent.due(PLACE).keys() == set(TPS[:3]), "what this consumer has stands"
     worker.look_at_topics()
     assert kafka.questions() == [("identities", {"t"})], "the next look at commits is not due"
+
+
+def test_look_at_a_place_without_partitions_asks_nothing(agent: Agent, kafka: Kafka) -> None:
+    group: Any = kafka
+    elsewhere = PlaceWorker(agent, "c", Place("other:9092", "g"), group, group, threading.Event())
+    elsewhere.claim()
+    elsewhere.commit()
+    elsewhere.look_at_topics()
+    assert kafka.questions() == []
+
+
+def test_waits_find_only_what_is_to_be_done(
+    worker: PlaceWorker, agent: Agent, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "LOOK_UP", 0.01)
+    assert (worker._wait_for_claims(), worker._wait_for_due()) == (True, False)
+    processed(worker, agent, kafka)
+    assert (worker._wait_for_claims(), worker._wait_for_due()) == (False, True)
+    kafka.outcome = CommitOutcome(dict.fromkeys(TPS[:3], 10))
+    worker.commit()
+    kafka.offsets = dict.fromkeys(TPS[:3], Committed(10, "muster:c:A"))
+    agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, 2, {}, "A"), 2)
+    assert worker._wait_for_due(), "a last look at what is closed"
+    worker.commit()
+    assert worker._wait_for_claims(), "claims to be given up"
+    worker._wait_for_release(60.0)
 
 
 def test_deleted_offset_of_another_topic_stays(worker: PlaceWorker, agent: Agent, kafka: Kafka) -> None:

@@ -255,7 +255,9 @@ def test_plan_is_whole_and_only_the_newest_open_offer_is_answered(own: Ownership
     plan = own.batch()
     assert plan == BatchPlan(1, ranges, {"t": "A"}), "of those planned whose id is known"
     own.processed(plan, 101.0)
-    with pytest.raises(PlanRefusedError, match="plan made from offer 1 is refused, the newest open offer is 1"):
+    with pytest.raises(
+        PlanRefusedError, match="plan made from offer 1 is refused, the newest open offer is 1"
+    ):
         own.planned(1, {"t": {0: (12, 13)}})
     asked = own.offer().asked
     own.planned(asked, ranges)

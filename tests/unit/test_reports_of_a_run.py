@@ -10,6 +10,7 @@ import pytest
 
 from muster.coordinator.coordinator import LONG_POLL_OVER
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
+from muster.core.history import Transitions
 from muster.core.model import Consumer, ConsumerStatus, Loss, Move, Seek, State, TopicPartition
 from muster.core.overrides import AssignorChoice, Pause, Pin, RebalanceRequest, SeekRequest
 from muster.core.patience import Policy
@@ -173,6 +174,36 @@ def test_removal_of_a_topic_is_reported_whole(world: SimulatedCluster) -> None:
     assert removed == Change("u", State.STABLE, State.INITIAL, why, (), epoch + 1, removed.at, 0.0)
     assert (stable.topic, stable.before, stable.after) == ("u", State.CLOSING, State.STABLE)
     assert removed.at == stable.at <= world.now
+    newest, *_ = world.store.history().records
+    assert isinstance(newest.entry, Transitions)
+    assert [(step.topic, step.reason) for step in newest.entry.steps] == [("u", why)]
+
+
+def test_note_of_a_topic_goes_with_its_nodes(world: SimulatedCluster) -> None:
+    assert world.decided.epochs.keys() == {"t", "u"}
+    unsubscribe(world, KAFKA)
+    while "u" in world.store.nodes:
+        coordinator(world, KAFKA).advance(0)
+        world.pause(0.1)
+    assert world.decided.epochs.keys() == {"t"}, "in the run that removes it"
+
+
+def test_plan_takes_into_account_all_that_stays(
+    world: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsubscribe(world, KAFKA)
+    one = coordinator(world, KAFKA)
+    read, asked = one.contexts.read, []
+
+    def noting(*given: Any) -> Any:
+        asked.append(given)
+        return read(*given)
+
+    monkeypatch.setattr(one.contexts, "read", noting)
+    one.compute_assignment(0)
+    topics, live, assignor, decided = asked[-1]
+    assert (topics.keys(), live.keys()) == ({"t"}, {"a", "b", "c"})
+    assert (assignor, decided) == (one.assignor, world.decided)
 
 
 def test_rebalance_that_hangs_is_reported_whole(world: SimulatedCluster) -> None:
