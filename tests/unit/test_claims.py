@@ -541,6 +541,23 @@ def test_replacement_that_takes_long_to_initialise_is_not_replaced_and_holds_up_
     assert len(broker.open) == 4
 
 
+def test_replacement_claiming_again_keeps_no_other_waiting(broker: Broker, eventually: Eventually) -> None:
+    again, lost = ("t", 0), ("t", 1)
+    commits = Fenced(broker, "y", Group(broker))
+    eventually(lambda: commits.claim([again, lost]).done == {again, lost})
+    fences = dict(commits._fences)
+    first, second = fences[again], fences[lost]
+    first.replaces, first.phase, first.ended_at = True, kafka_fencing._Phase.INITIALISE, 3.0
+    second.lost, second.ended_at = "it is gone", 4.0
+    asked: list[tuple[object, float]] = []
+    assert commits._replace_stuck(fences, lambda tp, since: not asked.append((tp, since))) == {}
+    assert asked == [(again, 3.0), (lost, 4.0)]
+    assert fences == commits._fences == {again: first, lost: fences[lost]}
+    assert (fences[lost].replaces, fences[lost].topic, fences[lost].lost) == (True, "t", "")
+    assert fences[lost].producer is broker.open[-1] is not second.producer
+    commits.close()
+
+
 def test_replacement_whose_claim_has_failed_claims_again_only_once_the_owner_is_confirmed_again(
     broker: Broker, x_is_stuck: Consumer, consumer: Callable[[str], Consumer], eventually: Eventually
 ) -> None:

@@ -99,6 +99,12 @@ def test_place_gets_one_worker_with_its_own_kafka_and_group(
         assert worker.commits._config["client.id"] == "me"
         assert worker.commits._timeout == 7.0
         assert worker.letters.topic.name == "letters"
+        for part in (worker.letters.topic, worker.letters.records):
+            assert part._settings.config == {
+                **KAFKA.config,
+                "bootstrap.servers": worker.place.bootstrap_servers,
+            }
+        assert worker.letters.records._group_id == worker.place.group_id
         assert worker.stopped.is_set()
         assert worker.closed
 

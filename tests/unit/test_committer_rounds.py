@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -208,6 +209,11 @@ def test_idle_partitions_are_looked_at_alone(worker: PlaceWorker, agent: Agent, 
     assert kafka.questions() == [("identities", {"t"})], "the next look at commits is not due"
 
 
+def test_first_look_asks_of_topics_alone(worker: PlaceWorker, kafka: Kafka) -> None:
+    worker.look_at_topics()
+    assert kafka.questions() == [("identities", {"t"})]
+
+
 def test_look_at_a_place_without_partitions_asks_nothing(agent: Agent, kafka: Kafka) -> None:
     group: Any = kafka
     elsewhere = PlaceWorker(agent, "c", Place("other:9092", "g"), group, group, threading.Event())
@@ -217,7 +223,7 @@ def test_look_at_a_place_without_partitions_asks_nothing(agent: Agent, kafka: Ka
     assert kafka.questions() == []
 
 
-def test_waits_find_only_what_is_to_be_done(
+def test_worker_waits_until_something_is_due(
     worker: PlaceWorker, agent: Agent, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer, "LOOK_UP", 0.01)
@@ -227,11 +233,16 @@ def test_waits_find_only_what_is_to_be_done(
     kafka.outcome = CommitOutcome(dict.fromkeys(TPS[:3], 10))
     worker.commit()
     kafka.offsets = dict.fromkeys(TPS[:3], Committed(10, "muster:c:A"))
-    agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, 2, {}, "A"), 2)
+    agent.assigned("t", TopicAssignment("k:9092", "g", {}, 2, {}, "A"), 2)
     assert worker._wait_for_due(), "a last look at what is closed"
     worker.commit()
     assert worker._wait_for_claims(), "claims to be given up"
     worker._wait_for_release(60.0)
+    worker.claim()
+    assert not worker._wait_for_claims(), "nothing is held here"
+    began = time.monotonic()
+    worker._wait_for_release(0.1)
+    assert time.monotonic() - began >= 0.1
 
 
 def test_deleted_offset_of_another_topic_stays(worker: PlaceWorker, agent: Agent, kafka: Kafka) -> None:

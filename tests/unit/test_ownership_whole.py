@@ -248,7 +248,7 @@ def test_renewal_of_a_partition_comes_in_the_last_quarter() -> None:
     assert renewal_interval(("t", 0)) == pytest.approx(LONGEST_RENEWAL * 0.8510892187)
 
 
-def test_plan_is_whole_and_only_the_newest_open_offer_is_answered(own: Ownership) -> None:
+def test_plan_answers_only_the_newest_open_offer(own: Ownership) -> None:
     claimed(own)
     ranges = {"t": {0: (10, 12)}, "u": {0: (5, 6)}}
     own.planned(own.offer().asked, {**ranges, "v": {}})

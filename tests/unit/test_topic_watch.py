@@ -65,6 +65,7 @@ def test_missing_answer_of_kafka_is_no_absence(kafka: Kafka) -> None:
 
 def test_a_look_that_took_long_is_followed_by_a_long_pause(kafka: Kafka) -> None:
     watch = TopicWatch(kafka)
+    assert watch.pause(0.0) == 0.05, "the first look is due"
     now = iter([0.0, 0.001, 0.001])
     watch.look({"t"}, lambda: next(now))
     assert watch.pause(0.001) == pytest.approx(TOPICS_LOOK)
