@@ -290,5 +290,14 @@ def test_batches_in_any_cuts_stand_once_in_another_database(written: list[tuple[
         for begin, end in written:
             sink.store(*batch_of(begin, end))
         held = Counter(kept.execute('SELECT partition, "offset" FROM numbers'))
+        _, batch = again = batch_of(0, 50)
+        sink.store(*again)
+        left = {
+            (p, n)
+            for (_, p), found in batch.left_out.items()
+            for held_range in found
+            for n in range(*held_range)
+        }
+        assert left == {(p, n) for p, n in held if n < 50}
     kept.close()
     assert held == {(p, n): 1 for p in PARTITIONS for begin, end in written for n in range(begin, end)}

@@ -164,6 +164,16 @@ def test_records_passed_over_by_a_seek_are_written_when_they_come_later(tmp_path
     assert found(tmp_path) == once(0, 90)
 
 
+def test_records_left_out_are_noted_in_the_batch(tmp_path: Path) -> None:
+    sink = DeltaSink(str(tmp_path))
+    write(sink, (0, 10), (15, 20))
+    deltalake.DeltaTable(str(tmp_path)).delete()
+    rows, batch = batch_of(5, 25)
+    sink.store(rows, batch)
+    assert batch.left_out == {(TOPIC, p): ((5, 10), (15, 20)) for p in PARTITIONS}
+    assert found(tmp_path) == once(10, 15) | once(20, 25)
+
+
 def test_batch_without_rows_is_known_as_stored(tmp_path: Path) -> None:
     sink = DeltaSink(str(tmp_path))
     rows, batch = batch_of(0, 10)

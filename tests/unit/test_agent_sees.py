@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from fastapi.testclient import TestClient
 
 from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
-from muster.core.model import Loss, TopicAssignment
+from muster.core.model import Loss, Seek, TopicAssignment
 from muster.core.ownership import LONGEST_RENEWAL, LONGEST_UNCOMMITTED, Place
 from muster.core.positions import Jump, Why
 from muster.core.turns import Failure
@@ -420,3 +422,31 @@ def test_handler_that_only_fails_starts_the_query_again_at_times(consumer: Consu
         consumer.plan({0: (5, 6)}, {0: 6})
     assert [number for number, due in enumerate(again, 1) if due] == [10, 20]
     assert consumer.page.get("/health").status_code == 503
+
+
+def test_records_left_out_after_a_seek_stand_on_the_page() -> None:
+    consumer = Consumer()
+    consumer.assign({3})
+    consumer.plan({3: (50, 60)}, {3: 60})
+    consumer.agent.batch_done(consumer.agent.batch_started(), None, left_out={("t", 3): [(50, 52)]})
+    assert "sink" not in str(consumer.page.get("/status").json()["errors"]), "of the last owner"
+    asked = consumer.agent.offer(consumer.token).asked
+    after = {"t": {3: (0, 20)}}
+    consumer.agent.planned(
+        consumer.token,
+        asked,
+        consumer.stands,
+        after,
+        {},
+        [],
+        {("t", 3): Jump(60, 0, Why.SEEK)},
+        sought={("t", 3): Seek("s", 0)},
+    )
+    consumer.agent.batch_done(consumer.agent.batch_started(), None, left_out={("t", 3): [(0, 20)]})
+    (error,) = consumer.page.get("/status").json()["errors"]
+    assert "partition 3: offsets 0 to 19 (20 record(s)) were left out after a seek" in error
+    metrics = consumer.page.get("/metrics").text
+    assert re.search(r"^muster_consumer_left_out_records_total\{.*\} 2.0$", metrics, re.MULTILINE)
+    assert re.search(
+        r"^muster_consumer_left_out_unexpectedly_records_total\{.*\} 20.0$", metrics, re.MULTILINE
+    )

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from muster.consumer.measures import STALLED_AFTER, Counters, Measures, PartitionView, words
+from muster.core.left_out import LeftOut
 from muster.core.model import (
     FailingRecord,
     Loss,
@@ -462,6 +463,7 @@ class Agent:
             self._turns.forget(sought or {})
             for tp in sought or {}:
                 self._damaged.pop(tp, None)
+                self._counters.left_out.sought(tp, own.held[tp].claim_epoch)
             self._counters.seeks += len(sought or {})
             self._unpark_elsewhere()
             self._park_losses(losses or {}, ends.keys())
@@ -540,11 +542,15 @@ class Agent:
         return {tp: offsets for tp, offsets in found.items() if offsets}
 
     def batch_done(
-        self, plan: BatchPlan, failure: Failure | None, rejected: Rejected = MappingProxyType({})
+        self,
+        plan: BatchPlan,
+        failure: Failure | None,
+        rejected: Rejected = MappingProxyType({}),
+        left_out: LeftOut = MappingProxyType({}),
     ) -> bool:
         """Take note that the handler is done with a batch: with a failure if it raised, None if it did not.
         `rejected` are the records that it rejected; if that was refused, which is the failure, their partitions stop
-        before the first of them.
+        before the first of them. `left_out` is what its sinks had already.
 
         Returns whether so much has failed in a row that the query should be started again.
         """
@@ -554,6 +560,7 @@ class Agent:
             ranges = plan.filled
             if failure is not None:
                 own.failed(plan)
+                counters.left_out.failed(ranges)
                 alone = self._fails_alone(ranges) and own.held.keys() - self._turns.suspects.keys()
                 if rejected:
                     self._stop(own)
@@ -570,6 +577,9 @@ class Agent:
                 self._query_error = failure.text
                 return counters.failures_in_a_row % RESTART_AFTER == 0
             self._handler_failed = False
+            for tp in ranges.keys() & own.held.keys():
+                counters.left_out.passed(tp, own.held[tp].claim_epoch, ranges[tp], left_out, now)
+            self.problem("sink", counters.left_out.words(now) or None)
             own.processed(plan, now, rejected)
             for tp in ranges.keys() & self._measures.keys():
                 self._measures[tp].well(now)

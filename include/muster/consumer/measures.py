@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
 
+from muster.core.left_out import LeftOutLog
 from muster.core.losses import LossLog
 from muster.core.model import TopicPartition
 from muster.core.positions import Jump, Why
@@ -196,6 +197,7 @@ class Counters:
     """By partition and topic id: before this offset all that retention has taken is counted."""
     foreign_commits: int = 0
     """Times that another program had set the committed offset of a partition that is held."""
+    left_out: LeftOutLog = field(default_factory=LeftOutLog)
     seeks: int = 0
     """Seeks carried out."""
     recreated: int = 0

@@ -189,6 +189,16 @@ class ConsumerMetrics(Collector):
             ),
             ("seeks", "Seeks that were carried out, counted by partition", counters.seeks),
             (
+                "left_out_records",
+                "Offsets that a sink had already, as the last owner had not committed them or a batch had failed",
+                counters.left_out.expected,
+            ),
+            (
+                "left_out_unexpectedly_records",
+                "Offsets that a sink had already after a seek, or after newer ones were written",
+                counters.left_out.surprising,
+            ),
+            (
                 "recreated_partitions",
                 "Partitions that began at the first record of a topic that was created again",
                 counters.recreated,

@@ -187,7 +187,7 @@ class QuerySupervisor:
             self._agent.batch_done(plan, Failure("interrupted", of_record=False))
             raise
         else:
-            self._agent.batch_done(plan, None, batch.rejected)
+            self._agent.batch_done(plan, None, batch.rejected, batch.left_out)
             self._agent.problem(PROBLEM, None)
 
     def _batch_of(self, plan: BatchPlan) -> Batch:

@@ -58,6 +58,8 @@ class Batch:
     attempt: int = 1
     rejected: dict[TopicPartition, dict[int, str]] = field(default_factory=dict, repr=False)
     """What `reject` was called with, by partition and offset."""
+    left_out: dict[TopicPartition, tuple[OffsetRange, ...]] = field(default_factory=dict, repr=False)
+    """What a sink had already, and did not write again. A sink of one's own may say so here as well."""
     may_reject: Callable[[Rejected], str] = field(default=lambda _: "", repr=False)
     """Returns why these records may not be rejected, '' if they may."""
     has_lowest: Callable[[str], bool] = field(default=lambda _: False, repr=False)

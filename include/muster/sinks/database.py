@@ -20,7 +20,7 @@ from muster.sinks.coverage import Coverage
 from muster.sinks.database_kind import OTHER, Kind, identity_of, kind_of
 from muster.sinks.database_offsets import Execute, OffsetsTable, Place
 from muster.sinks.expand import expand
-from muster.sinks.rows import Pieces, chunks, log_left_out, missing_rows, topic_id
+from muster.sinks.rows import Pieces, chunks, missing_rows, note_left_out, topic_id
 from muster.sinks.sink_error import SinkError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class DatabaseSink:
                 held = batch.ranges[tp]
                 near = offsets.near(place, held)
                 missing = Coverage(near).missing(*held)
-                log_left_out(tp, held, missing)
+                note_left_out(batch, tp, missing)
                 if missing:
                     offsets.add(place, near, held)
                     pieces[tp] = missing

@@ -25,7 +25,7 @@ except ImportError:  # the extra `delta`
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
 from muster.sinks.expand import expand
-from muster.sinks.rows import log_left_out, topic_id
+from muster.sinks.rows import note_left_out, topic_id
 from muster.sinks.sink_error import SinkError, from_task
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class DeltaSink:
         pieces: dict[TopicPartition, list[OffsetRange]] = {}
         for tp, held in batch.ranges.items():
             missing = known.stored(apps[tp]).missing(*held)
-            log_left_out(tp, held, missing)
+            note_left_out(batch, tp, missing)
             if missing:
                 pieces[tp] = missing
         if not pieces:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
+from muster.sinks.coverage import Coverage
 from muster.sinks.sink_error import SinkError
 
 if TYPE_CHECKING:
@@ -74,10 +75,13 @@ def topic_id(batch: Batch, topic: str) -> str:
     )
 
 
-def log_left_out(tp: TopicPartition, held: OffsetRange, missing: list[OffsetRange]) -> None:
-    """Say it if of the offsets `held` of a batch only those `missing` are still to be written."""
+def note_left_out(batch: Batch, tp: TopicPartition, missing: list[OffsetRange]) -> None:
+    """Note in the batch, and say, which of its offsets are left out if only those `missing` are to be written."""
+    held = batch.ranges[tp]
     if missing != [held]:
         log.info("topic %r, partition %d: of offsets %d to %d, only %s are written", *tp, *held, missing)
+        left = Coverage(missing).missing(*held)
+        batch.left_out[tp] = Coverage([*batch.left_out.get(tp, ()), *left]).ranges
 
 
 def missing_rows(table: pa.Table, pieces: Pieces) -> pa.Table:
