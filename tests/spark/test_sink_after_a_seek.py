@@ -1,0 +1,63 @@
+"""A seek back over a Delta table in a real job: rows that are gone are written, or their absence is named."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from muster.core.model import Seek
+from muster.edges.kafka import GroupOffsets
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
+from tests.spark.consumer_job import ConsumerJob, Servers
+from tests.spark.job_topic import PARTITIONS, Topic
+from tests.support.delta_rows import delta_rows
+from tests.support.hand_coordinator import coordinating
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+def test_rows_that_are_gone_are_written_again_or_named(
+    zookeeper: ZooKeeperSettings,
+    consul: ConsulSettings,
+    kafka: KafkaSettings,
+    eventually: Eventually,
+    tmp_path: Path,
+) -> None:
+    name, table = f"job-{uuid.uuid4().hex[:8]}", tmp_path / "table"
+    topic = Topic(kafka, name)
+    with closing(GroupOffsets(kafka, name)) as group:
+        topic_id = group.topic_ids([topic.name])[topic.name]
+    job = ConsumerJob(
+        Servers(zookeeper, consul, kafka),
+        name,
+        "one",
+        tmp_path,
+        handler="muster.sinks.DeltaSink",
+        options={"path": str(table)},
+    )
+    with coordinating(zookeeper, kafka, name, name) as coordinator, job:
+        coordinator.assign(topic.name, dict.fromkeys(range(PARTITIONS), "one"), topic_id=topic_id)
+        topic.produce(40)
+        eventually(lambda: topic.committed() == dict.fromkeys(range(PARTITIONS), 40), 150, "committed")
+
+        shutil.rmtree(table)
+        coordinator.seek(topic.name, {p: Seek("s1", 0) for p in range(PARTITIONS)})
+        eventually(lambda: len(delta_rows(table, "offset")) == 40 * PARTITIONS, 60, "written again")
+        eventually(lambda: topic.committed() == dict.fromkeys(range(PARTITIONS), 40), 60, "committed again")
+        assert job.metric("muster_consumer_left_out_unexpectedly_records_total") == 0
+
+        deltalake.DeltaTable(str(table)).delete()
+        coordinator.seek(topic.name, {0: Seek("s2", 10)})
+        eventually(
+            lambda: job.metric("muster_consumer_left_out_unexpectedly_records_total") == 30, 60, "counted"
+        )
+        assert "partition 0: offsets 10 to 39 (30 record(s)) were left out after a seek" in str(
+            job.status()["errors"]
+        )
+        assert delta_rows(table, "offset") == []
