@@ -26,12 +26,16 @@ class Judge:
 
     def __init__(self, said: str, excused: bool = False, looked: float = 1.0) -> None:
         self.looked, self.asked, self.knows = looked, 0, True
+        self.meanwhile: dict[Key, int] = {}
+        """What is committed while Muster is asked."""
 
         def ask(_: str) -> str:
             self.asked += 1
+            self.oracle.committed |= self.meanwhile
             return said
 
         self.oracle = Oracle("127.0.0.1:1", {"c": "g"}, lambda _: {"t": 2}, lambda _: excused, ask, self.last)
+        self.oracle._read = lambda: (self.oracle.ends, self.oracle.committed)  # type: ignore[method-assign]
 
     def last(self, _: str) -> Look:
         return Look(self.looked, {HERE[1:]: Mark(0, 0)} if self.knows else {})
@@ -61,6 +65,15 @@ def test_partition_that_stands_still_unnamed_counts_once() -> None:
 def test_partition_or_server_that_is_named_does_not_count(said: str) -> None:
     judge = Judge(said)
     for seconds in (0.0, 2.0, LATE, LATE + 1):
+        found = judge.look(seconds, 3, 5)
+    assert judge.asked == 1
+    assert not found.unnamed
+
+
+def test_partition_that_moves_while_asked_does_not_count() -> None:
+    judge = Judge(status())
+    judge.meanwhile = {HERE: 4}
+    for seconds in (0.0, 2.0, LATE):
         found = judge.look(seconds, 3, 5)
     assert judge.asked == 1
     assert not found.unnamed

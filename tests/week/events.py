@@ -274,7 +274,16 @@ def group_deleted(world: World) -> int:
         world.eventually(f"the group of {name} is deleted", partial(_delete, world, name), LONGEST)
     moved(world, ALPHA)
     # The foreign consumer commits what is idle once a day.
-    world.eventually("beta has committed quiet again", partial(_again, world, BETA, "quiet"), LONGEST)
+    try:
+        world.eventually("beta has committed quiet again", partial(_again, world, BETA, "quiet"), LONGEST)
+    except AssertionError as error:
+        seen = {
+            p: [known.get((BETA, "quiet", p)) for known in (world.oracle.committed, world.oracle.ends)]
+            for p in range(NAMED["quiet"])
+        }
+        ago = time.time() - world.oracle.looked_at
+        owners = {p: world.groups[BETA].owner("quiet", p) for p in seen}
+        raise AssertionError(f"{error}; committed and end {seen} {ago:.0f} s ago, owners {owners}") from error
     moved(world, BETA)
     return len(CLUSTERS)
 

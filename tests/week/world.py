@@ -432,7 +432,8 @@ class World(FaultWorld):
             print(f"unnamed: {standing}; muster status said {told[max(topics, 0) :]}")
         growth = self.grown()
         for each in growth:
-            print(each)
+            days = [f"{of.get(each.measure, 0):.0f}" for _, of in sorted(self.growing.days.items())]
+            print(each, f"  day by day: {', '.join(days)}" if each.grew else "")
         lost = self._lost_at()
         rows = self.rows(lost, [late.began for _, late, _ in two])
         between = [
