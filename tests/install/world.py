@@ -52,11 +52,12 @@ import os
 import uuid
 
 from pyspark.sql.functions import udf
+from pyspark.sql.types import BinaryType
 
 FOLDER = f"{os.environ['NUMBERS']}/writer={uuid.uuid4()}"
 
 
-@udf("binary")
+@udf(BinaryType())
 def same(value):
     return value
 
