@@ -42,7 +42,7 @@ except ImportError:
 def only_the_tests_own(module):
     of_all = module.distributions
     def found(**arguments):
-        return (d for d in of_all(**arguments) if d.metadata["Name"] != "muster" or d.version == "0")
+        return (d for d in of_all(**arguments) if d.metadata["Name"] != "muster-kafka" or d.version == "0")
     module.distributions = found
 for module in {importlib.metadata, importlib_metadata}:
     only_the_tests_own(module)
@@ -59,9 +59,9 @@ def test_the_plugin_is_registered_once_whether_the_package_is_installed_or_on_th
     tmp_path: Path, installed: bool
 ) -> None:
     """Airflow reports a plugin that it finds twice, in its folder and installed, as an error."""
-    metadata = tmp_path / "site" / "muster-0.dist-info"
+    metadata = tmp_path / "site" / "muster_kafka-0.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: muster\nVersion: 0\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: muster-kafka\nVersion: 0\n")
     entry = "[airflow.plugins]\nmuster = muster.airflow.plugin:MusterPlugin\n" if installed else ""
     (metadata / "entry_points.txt").write_text(entry)
     said = last_line(REGISTERED, tmp_path, metadata.parent)

@@ -148,6 +148,7 @@ def test_levers_are_obeyed_and_show(looking: Looking) -> None:
     assert found["isolated"][0]["said"]["why"] == "it is slow"
     assert found["summary"]["consumers"] == {
         "live": 2,
+        "starting": 0,
         "isolated": 1,
         "missing": 0,
         "not_passing": 0,
