@@ -15,6 +15,7 @@ from muster.core.model import Consumer, ConsumerStatus, Loss, Move, Seek, State,
 from muster.core.overrides import AssignorChoice, Pause, Pin, RebalanceRequest, SeekRequest
 from muster.core.patience import Policy
 from muster.core.wire import to_iso
+from muster.edges.consul import WaitIndex
 from muster.edges.status import StatusResult
 from tests.support.runs import Topics, coordinator, settled_world, unsubscribe
 from tests.support.simulated import SimulatedCluster
@@ -346,3 +347,15 @@ def test_run_asks_all_owners_where_nothing_else_called_it(
 def test_coordinator_waits_as_its_settings_say() -> None:
     settings = {"rebalance_delay": "7s", "closing_timeout": "11s"}
     assert coordinator(settled_world(), Topics(t=2), settings=settings).policy == Policy(7.0, 11.0)
+
+
+def test_wait_begins_with_an_index_that_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, waits = settled_world(), []
+
+    def wait(index: WaitIndex, timeout: float) -> WaitIndex:
+        waits.append(timeout)
+        return SimulatedCluster.wait(world, index, timeout)
+
+    monkeypatch.setattr(world, "wait", wait)
+    coordinator(world, KAFKA).compute_assignment(20.0)
+    assert waits == [0, 20.0]
