@@ -55,7 +55,7 @@ def test_first_standby_is_promoted_when_the_owner_leaves(cluster: Cluster) -> No
     settle(cluster.world, cluster.topics, ONE_STANDBY)
     before = {topic: cluster.node(topic) for topic in "tu"}
     assert before["t"].keys() == {
-        *("bootstrap.servers", "group.id", "assignments", "epoch", "standbys", "protocol")
+        *("bootstrap.servers", "group.id", "assignments", "epoch", "standbys", "topic.id", "protocol")
     }
     assert all(len(standbys) == 1 for standbys in before["t"]["standbys"].values())
 
