@@ -18,7 +18,7 @@ from benchmarks.failover_contest import Contest
 from benchmarks.failover_deliveries import Deliveries
 from benchmarks.failover_muster import CONSUMERS, PARTITIONS, TOPIC, Muster
 from benchmarks.failover_peers import KINDS, Peer, tune_consumer_groups
-from benchmarks.failover_report import Run, last_line, write
+from benchmarks.failover_report import BUSY, Run, last_line, write
 from benchmarks.options import OUTPUT
 from devstack.progress import say
 from tests.support.timed_numbers import PAUSE, NumberProducer
@@ -73,6 +73,8 @@ def main(rounds: int, rate: int, quick: bool, output: Path) -> None:
             if not quick:
                 contest.muster_roll()
                 contest.peer_roll(tuned)
+                for loops in BUSY:
+                    contest.busy_round(loops, 1, tuned)
                 run = so_far(rounds)
                 say(f"Written to {output}")
         finally:

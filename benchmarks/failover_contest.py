@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from benchmarks.busy_loops import busy
 from benchmarks.failover_breakdown import breakdown, replacement
 from benchmarks.failover_deliveries import Deliveries
 from benchmarks.failover_figures import FREEZE, JOIN, KILL, LEAVE, QUIET, REPLACE, ROLL, Event, flows, measure
@@ -28,11 +30,12 @@ _PATIENCE = 420.0
 
 @dataclass
 class Contest:
-    """What is measured on one stack. `events` is what came of it."""
+    """What is measured on one stack. `events` is what came of it, `loops` the busy loops a core that run now."""
 
     muster: Muster
     producer: NumberProducer
     events: list[Event] = field(default_factory=list)
+    loops: int = 0
     _moment: float = 0.0
 
     # -- Muster
@@ -91,7 +94,7 @@ class Contest:
         time.sleep(self._moment)
 
     def _muster_replaced(self, number: int, killed: Event, joined: Event) -> None:
-        event = Event(NAME, REPLACE, killed.began, {}, {})
+        event = Event(NAME, REPLACE, killed.began, {}, {}, loops=self.loops)
         event.flows = None if joined.flows is None else joined.began + joined.flows - killed.began
         event.parts = replacement(self.muster, killed, joined, number)
         self.events.append(event)
@@ -193,6 +196,14 @@ class Contest:
 
     # -- all
 
+    def busy_round(self, loops: int, number: int, peers: Sequence[Peer]) -> None:
+        """Have all go through a round beside `loops` busy loops a core."""
+        with busy(loops * (os.cpu_count() or 1)):
+            self.loops = loops
+            self.muster_round(number)
+            self.peer_round(number, peers)
+        self.loops = 0
+
     def account(self) -> tuple[int, int]:
         """Count how many records were produced by now, and how many of them Muster lost."""
         produced, deliveries = self.producer.first_since(time.time()), self.muster.deliveries
@@ -214,7 +225,14 @@ class Contest:
 
     def _begin(self, contestant: str, name: str, deliveries: Deliveries) -> Event:
         now = time.time()
-        event = Event(contestant, name, now, deliveries.refresh().owners(), self.producer.first_since(now))
+        event = Event(
+            contestant,
+            name,
+            now,
+            deliveries.refresh().owners(),
+            self.producer.first_since(now),
+            loops=self.loops,
+        )
         self.events.append(event)
         return event
 

@@ -44,6 +44,8 @@ class Event:
     doubled: int = 0
     parts: dict[str, float] = field(default_factory=dict)
     """Where the time went: step to seconds. Of Muster only."""
+    loops: int = 0
+    """Busy loops a core that ran beside it."""
 
     @property
     def longest_stayed(self) -> float:

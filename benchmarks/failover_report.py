@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -35,6 +36,8 @@ PLOT = "plot-failover.svg"
 REPORT = "report-failover.md"
 COLOURS = {NAME: "#0969da", "tuned": "#1a7f37", "default": "#bc4c00"}
 CONTESTANTS = (NAME, *map(str, KINDS))
+BUSY = (1, 6)
+"""Busy loops a core."""
 
 HEADER = (
     "event",
@@ -60,13 +63,17 @@ class Run:
     rate: int
     load: float
 
+    def beside(self, loops: int) -> Run:
+        """Return the events that went on beside so many busy loops a core."""
+        return replace(self, events=[event for event in self.events if event.loops == loops])
+
     def of(self, contestant: str, *names: str) -> list[Event]:
         """Return the events of these names that `contestant` went through."""
         return [event for event in self.events if event.contestant == contestant and event.name in names]
 
     def flows(self, contestant: str, name: str) -> float:
         """Return the seconds until all flowed again, median of the rounds."""
-        return median([event.flows for event in self.of(contestant, name) if event.flows is not None])
+        return _middle([event.flows for event in self.of(contestant, name) if event.flows is not None])
 
     def ratio(self, name: str, session: int = TUNED) -> float:
         """Divide Muster's by that of the quickest group with this session time-out, in seconds."""
@@ -76,7 +83,7 @@ class Run:
 
     def moved(self, *names: str) -> float:
         """Pause of a partition that moved with Muster, median of all such, in seconds."""
-        return median([pause for event in self.of(NAME, *names) for pause in event.moved.values()])
+        return _middle([pause for event in self.of(NAME, *names) for pause in event.moved.values()])
 
     @property
     def stayed(self) -> float:
@@ -85,19 +92,27 @@ class Run:
         return median([event.longest_stayed for event in self.of(NAME, LEAVE, JOIN)]) / at_rest
 
 
-def last_line(run: Run) -> str:
-    """Format the last line of a run; ratios below 1 are in Muster's favour."""
+def _middle(values: Sequence[float]) -> float:
+    return median(values) if values else math.nan
+
+
+def last_line(whole: Run) -> str:
+    """Format the last line of a run; ratios below 1 are in Muster's favour, `nan` was not measured."""
+    run, busy = whole.beside(0), whole.beside(max(BUSY))
     return (
         f"bench-failover: kill_ratio={run.ratio(KILL):.2f} freeze_ratio={run.ratio(FREEZE):.2f} "
         f"kill_ratio_2s={run.ratio(KILL, SHORT):.2f} freeze_ratio_2s={run.ratio(FREEZE, SHORT):.2f} "
         f"replaced_s={run.flows(NAME, REPLACE):.1f} leave_pause_ms={run.moved(LEAVE) * 1e3:.0f} "
+        f"join_pause_ms={run.moved(JOIN) * 1e3:.0f} "
         f"unmoved_pause_ratio={run.stayed:.2f} "
-        f"dup_planned={sum(event.doubled for event in run.of(NAME, *PLANNED))} lost={run.lost}"
+        f"dup_planned={sum(event.doubled for event in whole.of(NAME, *PLANNED))} lost={run.lost} "
+        f"busy_kill_ratio={busy.ratio(KILL):.2f} busy_leave_pause_ms={busy.moved(LEAVE) * 1e3:.0f}"
     )
 
 
-def write(folder: Path, run: Run) -> None:
+def write(folder: Path, whole: Run) -> None:
     """Write the report and its plot into `folder`."""
+    run = whole.beside(0)
     _plot(folder / PLOT, run)
     lines = [
         "# Failover, beside Kafka's own groups",
@@ -158,17 +173,31 @@ def write(folder: Path, run: Run) -> None:
         "",
         *table(("step", REPLACE), _breakdown(run, REPLACEMENT_STEPS, (REPLACE,))),
         "",
+        *_busy(whole),
         "`kill_ratio` and `freeze_ratio` are Muster's median over that of the quickest group with a session time-out",
         "of 6 s, with `_2s` of 2 s; `replaced_s` is the median of the seconds from the kill of a consumer until its",
         "replacement has its share; `leave_pause_ms` is the median pause of a partition that moved when a consumer",
-        "left in order; `unmoved_pause_ratio` is the longest pause of a partition that stayed while a consumer left",
-        "or joined, over the longest in quiet time, medians of the events; `dup_planned` counts records read twice",
-        "in leaves, joins and restarts.",
+        "left in order, `join_pause_ms` when one joined; `unmoved_pause_ratio` is the longest pause of a partition",
+        "that stayed while a consumer left or joined, over the longest in quiet time, medians of the events;",
+        "`dup_planned` counts records read twice",
+        f"in leaves, joins and restarts; `busy_` is beside {max(BUSY)} busy loops a core.",
         "",
-        f"`{last_line(run)}`",
+        f"`{last_line(whole)}`",
         "",
     ]
     (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
+
+
+def _busy(run: Run) -> Iterator[str]:
+    """Yield the tables of the rounds beside busy loops."""
+    for loops in BUSY:
+        if events := run.beside(loops).events:
+            yield f"## Beside busy loops, {loops} a core"
+            yield ""
+            yield "One round of all; each loop is a process that never waits, at the priority of all others."
+            yield ""
+            yield from table(HEADER, [_cells(row) for row in rows(events, CONTESTANTS)])
+            yield ""
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from benchmarks.options import OUTPUT, RESULTS
 from benchmarks.throughput_driver import HEAP, JAVA_OPTIONS
 from benchmarks.throughput_figures import SINKS, Plan, latency, throughput
 from benchmarks.throughput_inputs import LZ4, ZSTD, Input
+from benchmarks.throughput_memory import memory
 from benchmarks.throughput_report import HEADER, ratios, row, write
 from benchmarks.throughput_results import Conditions, Results, load, save
 from devstack.jars import jars
@@ -39,6 +40,10 @@ QUICK = Input(200, 12)
 @click.option("--codec", "codecs", multiple=True, type=click.Choice((LZ4, ZSTD)), help="Only topics with it.")
 @click.option("--sink", "sinks", multiple=True, type=click.Choice(SINKS), default=SINKS, show_default=True)
 @click.option("--trickle/--no-trickle", default=True, help="Whether latency is measured.")
+@click.option(
+    "--memory/--no-memory", "heaps", default=True, help="Whether smaller and smaller heaps are tried."
+)
+@click.option("--reading/--no-reading", default=True, help="Whether the topics are read.")
 @click.option("--cores", default=2, show_default=True, help="Spark's cores, for all sources.")
 @click.option("--seconds", default=20.0, show_default=True, help="How long a trickle is followed in a round.")
 @click.option("--quick", is_flag=True, help="200 bytes, 12 partitions, 12 batches, 1 round.")
@@ -52,6 +57,8 @@ def main(
     codecs: tuple[str, ...],
     sinks: tuple[str, ...],
     trickle: bool,
+    heaps: bool,
+    reading: bool,
     cores: int,
     seconds: float,
     quick: bool,
@@ -64,7 +71,8 @@ def main(
     inputs = [
         given
         for given in ((QUICK,) if quick else INPUTS)
-        if given.size in (sizes or (given.size,))
+        if reading
+        and given.size in (sizes or (given.size,))
         and given.partitions in (partitions or (given.partitions,))
         and given.codec in (codecs or (given.codec,))
     ]
@@ -86,6 +94,10 @@ def main(
                 results = results.joined(
                     Results(conditions, delays=tuple(latency(kafka, plan, Path(folder))))
                 )
+            for heap in memory(kafka, plan, Path(folder)) if heaps and not quick else ():
+                results = results.joined(Results(conditions, heaps=(heap,)))
+                if kept:
+                    save(kept, results)
         finally:
             server.stop()
     if kept:

@@ -63,8 +63,9 @@ FULL = 0.95
 class Order:
     """One reading of a topic of `records` records. `most` is the largest batch, in records; `trigger` is in ms.
 
-    `options` are further options of the source, by Spark's names. With `until` (seconds after the first batch) it
-    follows the topic for so long instead, and the records' values are the nanoseconds at which they were produced.
+    `options` are further options of the source, by Spark's names; `patience` are seconds for the reading. With
+    `until` (seconds after the first batch) it follows the topic for so long instead, and the records' values are the
+    nanoseconds at which they were produced.
     """
 
     servers: str
@@ -76,6 +77,7 @@ class Order:
     trigger: int
     until: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
+    patience: float = PATIENCE
 
     def text(self) -> str:
         """Write it as `parse` reads it."""
@@ -144,10 +146,10 @@ def _peak(pid: int) -> int:
     return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
-def main(source: str, cores: int, java_options: str) -> None:
+def main(source: str, cores: int, java_options: str, heap: str) -> None:
     """Carry out the orders on standard input, a line each, and answer each with a line of JSON."""
     with tempfile.TemporaryDirectory(prefix="bench-throughput-") as folder:
-        spark = _session(source, cores, java_options, Path(folder))
+        spark = _session(source, cores, java_options, heap, Path(folder))
         try:
             print(READY, flush=True)
             for number, line in enumerate(sys.stdin):
@@ -159,11 +161,11 @@ def main(source: str, cores: int, java_options: str) -> None:
             spark.stop()
 
 
-def _session(source: str, cores: int, java_options: str, folder: Path) -> SparkSession:
+def _session(source: str, cores: int, java_options: str, heap: str, folder: Path) -> SparkSession:
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", HEAP)
+        .config("spark.driver.memory", heap)
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
@@ -240,9 +242,9 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
     )
     try:
         if order.until:
-            _wait(query, lambda: bool(ends) and time.perf_counter() - began - ends[0][0] > order.until)
+            _wait(query, order, lambda: bool(ends) and time.perf_counter() - began - ends[0][0] > order.until)
         else:
-            _wait(query, lambda: _reached(query) >= order.records)
+            _wait(query, order, lambda: _reached(query) >= order.records)
         progress = _progress(query)
     finally:
         enough.set()
@@ -265,13 +267,13 @@ def _progress(query: StreamingQuery) -> list[Any]:
     return [progress for progress in query.recentProgress if _span(progress)]
 
 
-def _wait(query: StreamingQuery, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+def _wait(query: StreamingQuery, order: Order, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + order.patience
     while not done():
         if failure := query.exception():
             raise failure
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not read in {PATIENCE:g} s")
+            raise TimeoutError(f"not read in {order.patience:g} s")
         time.sleep(_POLL)
 
 
@@ -376,4 +378,4 @@ _SINKS: Mapping[str, type[_Noop]] = {
 }
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -16,9 +16,11 @@ from pydantic import TypeAdapter
 from benchmarks.throughput_driver import (
     COLLECT,
     FULL,
+    HEAP,
     MUSTER,
     NOOP,
     PARQUET,
+    PATIENCE,
     READY,
     SETTLE,
     SHIPPED,
@@ -39,15 +41,18 @@ _ROOT = Path(__file__).resolve().parents[1]
 class Driver:
     """A driver with `source`, with its JVM and Python workers. It works on nothing between two orders.
 
-    `java_options` are further ones of its JVM.
+    `java_options` are further ones of its JVM, `heap` is that of Java's `-Xmx`.
     """
 
-    def __init__(self, source: str, cores: int, log: Path, java_options: str = "") -> None:
+    def __init__(self, source: str, cores: int, log: Path, java_options: str = "", heap: str = HEAP) -> None:
         self.source = source
         self._log = log
         with log.open("w") as errors:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
-                [sys.executable, "-m", "benchmarks.throughput_driver", source, str(cores), java_options],
+                [
+                    *(sys.executable, "-m", "benchmarks.throughput_driver"),
+                    *(source, str(cores), java_options, heap),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -68,7 +73,7 @@ class Driver:
 
     def read(self, order: Order) -> Reading:
         """Have it carry out `order`. Raises RuntimeError with the end of its log when it cannot; MemoryError if its
-        JVM has run out of memory."""
+        JVM has run out of memory, TimeoutError if the order's patience has ended."""
         if self._process.stdin is None:
             raise RuntimeError("the driver has no standard input")
         self._process.stdin.write(f"{order.text()}\n")
@@ -91,7 +96,7 @@ class Driver:
                 return line
         log = self._log.read_text(encoding="utf-8")
         end = "\n".join(log.splitlines()[-25:])
-        kind = MemoryError if OUT_OF_MEMORY in log else RuntimeError
+        kind = next((kind for text, kind in _KINDS.items() if text in log), RuntimeError)
         raise kind(f"the driver with {self.source} ended; its log ends with:\n{end}")
 
 
@@ -119,7 +124,8 @@ class Fetch:
         }
 
     def __str__(self) -> str:
-        return f"{self.records:,} records, {self.size >> 20} MB"
+        size = f"{self.size >> 20} MB" if self.size >= 1 << 20 else f"{self.size >> 10} kB"
+        return f"{self.records:,} records, {size}"
 
 
 FETCHES = (Fetch(20_000, 8 << 20), Fetch(2_000, 8 << 20), Fetch(2_000, 1 << 20))
@@ -133,8 +139,11 @@ SPARE = 6
 """Batches of a topic that may be outside of the window: those in which a source grows, the first and the last."""
 
 
-OUT_OF_MEMORY = "OutOfMemoryError"
-"""What Java calls it in a driver's log."""
+_KINDS: Mapping[str, type[Exception]] = {
+    "OutOfMemoryError": MemoryError,
+    "TimeoutError: not read": TimeoutError,
+}
+"""What ended a driver, by what its log holds."""
 
 
 class TooFewBatchesError(RuntimeError):
@@ -301,17 +310,22 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[T
 
 @dataclass(frozen=True)
 class ReadTopic:
-    """What a driver is to read: the topic `name` holds what `given` says. `fetch` is the tuned source's."""
+    """What a driver is to read: the topic `name` holds what `given` says. `fetch` is the tuned source's; `options`
+    stand in place of a source's own."""
 
     kafka: KafkaSettings
     name: str
     given: Input
     plan: Plan
     fetch: Fetch = FETCHES[0]
+    options: Mapping[str, str] | None = None
+    patience: float | None = None
 
     def order(self, source: str, sink: str) -> Order:
         """Return the order to read it all with `source`, once."""
         options = {**TUNING, **self.fetch.options()} if source == TUNED else {}
+        if self.options is not None:
+            options = dict(self.options)
         if source != SHIPPED and self.given.partitions < self.plan.cores:
             options["minPartitions"] = str(self.plan.cores)
         return Order(
@@ -323,6 +337,7 @@ class ReadTopic:
             sink,
             BACK_TO_BACK,
             options=options,
+            patience=self.patience or PATIENCE,
         )
 
 

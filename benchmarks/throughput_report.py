@@ -27,6 +27,8 @@ from benchmarks.throughput_figures import (
     Tuning,
 )
 from benchmarks.throughput_inputs import LZ4
+from benchmarks.throughput_memory import cells as heap_cells
+from benchmarks.throughput_memory import section as heaps_section
 from benchmarks.throughput_results import Results
 
 PLOT = "plot-throughput.svg"
@@ -124,7 +126,8 @@ def ratios(results: Results) -> str:
         "latency": next((of.ratio for of in results.delays if of.trigger == BACK_TO_BACK), math.nan),
         "start": most(starts),
     }
-    return "bench-throughput: " + " ".join(f"{name}_ratio={cell:.2f}" for name, cell in cells.items())
+    line = " ".join(f"{name}_ratio={cell:.2f}" for name, cell in cells.items())
+    return f"bench-throughput: {line} {heap_cells(results.heaps)}"
 
 
 def write(folder: Path, results: Results) -> None:
@@ -197,6 +200,7 @@ def write(folder: Path, results: Results) -> None:
         *table(("topic", "tuned", "Muster", "ratio"), map(_start, results.starts)),
         "",
         *_latency(results.delays),
+        *heaps_section(results.heaps),
         *_LIMITS,
         f"`{ratios(results)}`",
         "",

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from benchmarks.options import load_results
 from benchmarks.throughput_figures import Figure, Latency, Start, Tuning
+from benchmarks.throughput_memory import Heap
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,14 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Results:
-    """Figures by topic and sink, the peer's tuning and the cold starts by topic, and latencies by trigger."""
+    """Figures by topic and sink, the peer's tuning and cold starts by topic, latencies by trigger, and heaps."""
 
     conditions: Conditions
     figures: tuple[Figure, ...] = ()
     starts: tuple[Start, ...] = ()
     tunings: tuple[Tuning, ...] = ()
     delays: tuple[Latency, ...] = ()
+    heaps: tuple[Heap, ...] = ()
 
     def joined(self, later: Results) -> Results:
         """Join both; what `later` measured again replaces what was there.
@@ -50,12 +52,14 @@ class Results:
         starts = {start.input: start for start in (*self.starts, *later.starts)}
         tunings = {tuning.input: tuning for tuning in (*self.tunings, *later.tunings)}
         delays = {of.trigger: of for of in (*self.delays, *later.delays)}
+        heaps = {heap.size: heap for heap in (*self.heaps, *later.heaps)}
         return Results(
             replace(later.conditions, load=max(self.conditions.load, later.conditions.load)),
             tuple(figures[key] for key in sorted(figures)),
             tuple(starts[key] for key in sorted(starts)),
             tuple(tunings[key] for key in sorted(tunings)),
             tuple(delays[key] for key in sorted(delays)),
+            tuple(heaps[key] for key in sorted(heaps)),
         )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.failover_deliveries import Deliveries
-from benchmarks.failover_figures import KILL, Event, flows, measure
+from benchmarks.failover_figures import FREEZE, JOIN, KILL, LEAVE, QUIET, REPLACE, Event, flows, measure
+from benchmarks.failover_muster import NAME
+from benchmarks.failover_peers import KINDS
+from benchmarks.failover_report import Run, last_line, write
 
 
 def note(folder: Path, pid: int, at: float, *ranges: tuple[int, int, int]) -> None:
@@ -45,3 +49,29 @@ def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
     with file.open("a", encoding="utf-8") as more:
         more.write(': 2.0, "ranges": [[0, 5, 9]]}\n')
     assert deliveries.refresh().reached() == {0: 9}
+
+
+def round_of(contestant: str, seconds: float, loops: int) -> list[Event]:
+    """All events, each partition that moved pausing for `seconds`."""
+    return [
+        Event(contestant, name, 0.0, {}, {}, flows=seconds, moved={0: seconds}, stayed={1: 0.5}, loops=loops)
+        for name in (KILL, REPLACE, FREEZE, LEAVE, JOIN, QUIET)
+    ]
+
+
+def test_busy_round_has_figures_of_its_own(tmp_path: Path) -> None:
+    quiet = [event for kind in KINDS for event in round_of(str(kind), 4.0, 0)] + round_of(NAME, 2.0, 0)
+    run = Run(quiet, 10, 0, 45_000, 1, 100, 0.5)
+    assert last_line(run).endswith(
+        "leave_pause_ms=2000 join_pause_ms=2000 unmoved_pause_ratio=1.00 dup_planned=0 lost=0 "
+        "busy_kill_ratio=nan busy_leave_pause_ms=nan"
+    )
+    busy = [event for kind in KINDS for event in round_of(str(kind), 8.0, 6)] + round_of(NAME, 6.0, 6)
+    both = replace(run, events=[*quiet, *busy])
+    assert last_line(both) == last_line(run).replace(
+        "busy_kill_ratio=nan busy_leave_pause_ms=nan", "busy_kill_ratio=0.75 busy_leave_pause_ms=6000"
+    )
+    write(tmp_path, both)
+    report = (tmp_path / "report-failover.md").read_text(encoding="utf-8")
+    assert "## Beside busy loops, 6 a core" in report
+    assert "## Beside busy loops, 1 a core" not in report

@@ -20,6 +20,7 @@ from benchmarks.throughput_figures import (
     window,
 )
 from benchmarks.throughput_inputs import Input
+from benchmarks.throughput_memory import SHORT, Heap
 from benchmarks.throughput_report import ratios, write
 from benchmarks.throughput_results import Conditions, Results, load, save
 
@@ -40,6 +41,12 @@ def figure(partitions: int, sink: str, muster: float, size: int = 1000) -> Figur
         sink,
         {TUNED: [reading(100.0)], MUSTER: [reading(muster, 80)], SHIPPED: [reading(50.0)]},
     )
+
+
+def heap(size: int, tuned: float, muster: float) -> Heap:
+    """Two of three drivers read so much."""
+    rates = {TUNED: [tuned, tuned, 0.0], MUSTER: [muster, 1e6, muster]}
+    return Heap(size, {TUNED: str(SHORT), MUSTER: "defaults"}, rates)
 
 
 def test_window_is_from_the_first_full_batch_to_the_last() -> None:
@@ -87,6 +94,12 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
             new,
             (Start(Input(1000, 100), {TUNED: [4.0], MUSTER: [5.0]}),),
             (Tuning(Input(1000, 12), [0.0, 20.0, 30.0]),),
+            heaps=(
+                heap(2048, 81.0, 99.0),
+                heap(1024, 0.0, 80.0),
+                heap(512, 90.0, 79.0),
+                heap(8192, 100.0, 100.0),
+            ),
         )
     )
     assert [(each.input.size, each.input.partitions, each.sink) for each in both.figures] == [
@@ -99,20 +112,22 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
     assert [tuning.best for tuning in both.tunings] == [FETCHES[2], FETCHES[0]]
     assert ratios(both) == (
         "bench-throughput: noop_ratio=1.80 parquet_ratio=1.20 touch_ratio=nan cpu_ratio=0.83 memory_ratio=0.80 "
-        "latency_ratio=0.50 start_ratio=1.25"
+        "latency_ratio=0.50 start_ratio=1.25 heap_mb=1024 heap_ratio=0.50"
     )
     write(tmp_path, both)
     report = (tmp_path / "report-throughput.md").read_text()
     assert ratios(both) in report
     assert "| 1,000 B, 12 partitions, lz4 | out of memory | 20 | **30** |" in report
     assert f"| {TRIGGER} | Muster | 300 | 300 | 0.50 | 2 |" in report
+    assert "| 1024 | 0 | 500 records, 256 kB | **80** | defaults |" in report
+    assert "| 512 | 90 | 500 records, 256 kB | 79 | defaults |" in report
     assert "The machine was not quiet" in report
 
 
 def test_missing_measurement_is_not_a_number() -> None:
     assert ratios(Results(CONDITIONS, (figure(1, NOOP, 150),))) == (
         "bench-throughput: noop_ratio=1.50 parquet_ratio=nan touch_ratio=nan cpu_ratio=0.67 memory_ratio=0.80 "
-        "latency_ratio=nan start_ratio=nan"
+        "latency_ratio=nan start_ratio=nan heap_mb=nan heap_ratio=nan"
     )
 
 
