@@ -81,7 +81,7 @@ def test_recreated_topic_keeps_all_but_what_starts_again(closing: dict[str, froz
     name = State.CLOSING if closing else State.STARTING
     assert recreated(before, "new", NOW) == Transition(
         before,
-        replace(NODE, topic_id="new", epoch=8),
+        replace(NODE, topic_id="new", epoch=8, seeks={}),
         TopicState(
             name,
             {A: frozenset({0, 1}), B: frozenset({2, 3}), D: frozenset({4})},
