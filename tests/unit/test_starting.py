@@ -11,18 +11,10 @@ from muster.cluster.state import ClusterState
 from muster.core.model import Membership
 from muster.core.starting import Stage, Starting
 from muster.edges.consul_members import Members
-from muster.settings.cluster_settings import ClusterSettings
+from tests.support.runs import cluster
 
 NOW = 1_000.0
-SETTINGS = ClusterSettings.model_validate(
-    {
-        "name": "flights",
-        "group_id": "flights",
-        "consul_service": "flights",
-        "topics": ["flights"],
-        "consumers": {"count": 1, "handler": "a.b", "startup_timeout": "60s"},
-    }
-)
+SETTINGS = cluster({"name": "flights", "consumers": {"count": 1, "handler": "a.b", "startup_timeout": "60s"}})
 
 
 def state(starting: Starting | None) -> ClusterState:

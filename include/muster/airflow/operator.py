@@ -235,7 +235,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         except BaseException:
             search.consul.jobs.clear_submission(self.consumer)
             raise
-        note = replace(note, watch=claim.watch, tries=tries)
+        note = replace(note, watch=claim.watch, tries=claim.tries)
         search.mine, search.submission, search.log = incarnation, note, DriverLog(note.log)
         search.consul.jobs.note_submission(self.consumer, note.as_dict())
         where = f", its log: {note.log_hint}" if note.log_hint else ""

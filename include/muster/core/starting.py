@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-MOST_PATIENCE = 4
-"""A stage may take so many times `startup_timeout` at most."""
+MOST_DOUBLINGS = 2
+"""A stage may take twice as long at each later try, so many times."""
 
 
 class Stage(StrEnum):
@@ -39,7 +39,7 @@ class Starting:
 
     def patience(self, startup_timeout: float) -> float:
         """Return the seconds that the stage may take."""
-        return startup_timeout * min(1 << min(max(self.tries - 1, 0), MOST_PATIENCE), MOST_PATIENCE)
+        return startup_timeout * (1 << min(max(self.tries - 1, 0), MOST_DOUBLINGS))
 
     def overdue(self, now: float, startup_timeout: float) -> bool:
         """Return whether it has taken longer for its stage than it may."""

@@ -76,8 +76,9 @@ Racks = Mapping[int, str]
 """Partition to the rack of its leader, of one topic; a partition whose rack is unknown is absent."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule for topic names
 SEEK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-TOPIC_ID = SEEK_ID
 """What the id of a seek may be."""
+TOPIC_ID = SEEK_ID
+"""What Kafka's id of a topic may be, too."""
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

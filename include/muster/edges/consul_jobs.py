@@ -145,8 +145,10 @@ class JobMailbox:
 
     def starting(self, consumer: str, note: Mapping[str, Any] | None) -> Starting | None:
         """Return how far the job that was noted as submitted has come; None if it has been live, or there is none."""
+        if note is None:
+            return None
         key = self._keys.read(of_consumer(STARTING, consumer))
-        return None if note is None else _starting(note, {} if key is None else read_object(key.value) or {})
+        return _starting(note, {} if key is None else read_object(key.value) or {})
 
     def all_starting(self) -> dict[str, Starting]:
         """Return the same of each consumer that has not been live since its job was submitted."""
