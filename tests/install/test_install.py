@@ -1,6 +1,6 @@
-"""Muster in another Airflow: on the newest Python and at pinned versions, or on the oldest where that is not there.
+"""Muster in another Airflow, by the very lines of the pages: on each Python and Spark, and at the lower bounds.
 
-With MUSTER_TEST_INSTALL=long by the very lines of the pages, on each Python and Spark, and at the lower bounds.
+With LONG=1 alone on the newest Python and at pinned versions, or on the oldest Python where that is not there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ from tests.install.world import (
     is_isolated_and_restored,
     leaves_and_returns,
 )
+from tests.support.only_long import only_long
 
-pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)),
+    *(() if LONG else (only_long,)),
+]
 
 PYTHON = TESTED["Python"]
 INSTALLATIONS = (

@@ -379,7 +379,9 @@ def close(key, partition):
         partition.reading = False
     if not partition.drop and partition.position != partition.committed:
         commit(key, partition)
-    partition.producer = None
+    # In a thread: a producer that was refused may take long to end, and the other partitions have to close.
+    ending, partition.producer = [partition.producer], None
+    threading.Thread(target=ending.clear, daemon=True).start()
     with lock:
         del held[key]
 

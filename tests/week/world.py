@@ -260,7 +260,15 @@ class World(FaultWorld):
             live = {name: sorted(group.live()) for name, group in self.groups.items()}
         except NOT_YET as error:
             return f"how things stand cannot be seen: {error}"
-        return f"live {live}; not Stable {states}; behind {behind}"
+        why = [self._why_not_stable(name) for name in {of.partition(" ")[0] for of in states}]
+        return f"live {live}; not Stable {states} {' '.join(why)}; behind {behind}"
+
+    def _why_not_stable(self, cluster: str) -> str:
+        told = self.stack.told(cluster)
+        with suppress(ValueError):
+            found = json.loads(told)
+            return json.dumps({key: found[key] for key in ("waiting", "stuck", "blind", "doubt")})
+        return told
 
     def said(self, cluster: str, since: float, *words: str) -> bool:
         """Whether the coordinator of a cluster has said something since then that has these words in it."""
