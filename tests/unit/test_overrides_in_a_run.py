@@ -13,7 +13,15 @@ from muster.core import wire
 from muster.core.assignors import Assignor
 from muster.core.deployment import Deployment
 from muster.core.model import Consumer, State
-from muster.core.overrides import AssignorChoice, Overrides, Pause, Pin, RebalanceRequest, TopicOverride
+from muster.core.overrides import (
+    AssignorChoice,
+    ConsumptionPause,
+    Overrides,
+    Pause,
+    Pin,
+    RebalanceRequest,
+    TopicOverride,
+)
 from muster.edges.consul import ConsulError
 from muster.settings.assignor_choice import load_in_force
 from muster.settings.cluster_settings import ClusterSettings
@@ -327,6 +335,22 @@ def test_topics_stay_while_no_consumer_is_live(world: SimulatedCluster) -> None:
         consumer.alive = False
     assert "no consumer is live" in coordinator(world, KAFKA).advance(60).held
     assert "u" in world.store.nodes
+
+
+@pytest.mark.parametrize(("budget", "written"), [(0, ["t"]), (1, ["t", "u"])])
+def test_held_run_goes_on_within_its_budget(
+    world: SimulatedCluster, budget: float, written: list[str]
+) -> None:
+    for consumer in world.consumers.values():
+        consumer.alive = False
+
+    def pause(*topics: str) -> None:
+        decided(world, consumption=tuple(ConsumptionPause(**SAID, topic=topic) for topic in topics))
+
+    pause("t")
+    report = coordinator(world, KAFKA).advance(budget, lambda _: pause("t", "u"))
+    assert "no consumer is live" in report.held
+    assert [change.topic for change in report.changes] == written
 
 
 def test_a_pin_on_a_topic_that_leaves_is_no_impossible_one(world: SimulatedCluster) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress
 from typing import Protocol
 
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask, merged
@@ -379,7 +380,7 @@ class Coordinator:
         self, transitions: Sequence[Transition], changes: list[Change], on_change: Callable[[Change], None]
     ) -> list[Transition]:
         """Write transitions, add those that were written to `changes`, and return them."""
-        written = [t for t, done in zip(transitions, self.store.apply(transitions), strict=True) if done]
+        written = list(compress(transitions, self.store.apply(transitions)))
         for transition in written:
             self._note_change(self._change(step_of(transition, self.clock())), changes, on_change)
         return written
