@@ -2,7 +2,8 @@
 
 It does what the DAG's four tasks do, run after run, and prints a line of JSON a run that had something to do, to say,
 or failed. As with a task in Airflow, whatever a run fails with fails that run, and the next one begins with new
-connections. It prunes the history after each run that has written something.
+connections. It prunes the history after each run that has written something. Between two runs it says how much it
+holds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, StatusPageSettings, ZooKeeperSettings
-from tests.week.looks import answer_looks
+from tests.week.looks import Answers
 
 VARIABLE = "MUSTER_TEST_CONNECTIONS"
 """Environment variable with the settings of `zookeeper`, `consul`, `kafka` and `status`, as JSON."""
@@ -53,7 +54,7 @@ def main() -> None:
     given = json.loads(os.environ[VARIABLE])
     clusters = load_clusters(Path(os.environ["MUSTER_CLUSTERS"]))
     cluster, kept = clusters[sys.argv[1]], clusters.retention or RetentionSettings()
-    answer_looks(f"coordinator-{cluster.name}")
+    looks = Answers(f"coordinator-{cluster.name}")
     while True:
         try:
             with open_coordinator(
@@ -67,6 +68,7 @@ def main() -> None:
                 _run(coordinator, cluster, kept)
         except Exception as error:
             _say(failed=[f"{type(error).__name__}: {error}"])
+        looks.answer()
         time.sleep(PAUSE)
 
 

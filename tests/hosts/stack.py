@@ -54,7 +54,12 @@ LAST_WORDS = 60
 """Lines of a consumer's log that are shown where it did what it should not."""
 LONG = os.environ.get("MUSTER_TEST_HOSTS") == "long"
 """Whether all is done, with Airflow and Spark; see above."""
-SPARK = ("--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false")
+SPARK = (
+    *("--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false"),
+    # What Spark keeps of the past is kept within two shrunk days.
+    *("--conf", "spark.ui.retainedJobs=100", "--conf", "spark.ui.retainedStages=100"),
+    *("--conf", "spark.ui.retainedTasks=100", "--conf", "spark.sql.ui.retainedExecutions=100"),
+)
 
 
 @dataclass

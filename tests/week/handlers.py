@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.hosts.noting import Noting
-from tests.week.looks import answer_looks
+from tests.week.looks import Answers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +20,7 @@ class Watched(Noting):
 
     def __init__(self, folder: str, consumer: str, host: int, incarnation: str) -> None:
         super().__init__(folder, consumer, host, incarnation)
-        answer_looks(consumer)
+        Answers(consumer, by_itself=True)
 
 
 class Picky(Noting):

@@ -19,10 +19,31 @@ QUESTION = "question"
 _EVERY = 0.2
 
 
-def answer_looks(name: str) -> None:
-    """Answer in a thread from now on, if the environment names a folder."""
-    if folder := os.environ.get(VARIABLE):
-        threading.Thread(target=_answer, args=(Path(folder), name), daemon=True, name="test-looks").start()
+class Answers:
+    """What `name` says when it is asked, if the environment names a folder. With `by_itself` a thread says it."""
+
+    def __init__(self, name: str, by_itself: bool = False) -> None:
+        self._folder, self._name, self._last = os.environ.get(VARIABLE), name, ""
+        if self._folder and by_itself:
+            threading.Thread(target=self._go_on, daemon=True, name="test-looks").start()
+
+    def answer(self) -> None:
+        """Answer if there is a new question."""
+        if not self._folder:
+            return
+        folder = Path(self._folder)
+        asked = (folder / QUESTION).read_text() if (folder / QUESTION).exists() else ""
+        if asked != self._last:
+            self._last = asked
+            gc.collect()
+            blocks = sys.getallocatedblocks()
+            answer = {"look": int(asked), "pid": os.getpid(), "blocks": blocks}
+            _write(folder / f"{self._name}.json", json.dumps(answer))
+
+    def _go_on(self) -> None:
+        while True:
+            self.answer()
+            time.sleep(_EVERY)
 
 
 def ask_looks(folder: Path, number: int) -> None:
@@ -37,19 +58,6 @@ def answered(folder: Path, name: str, number: int) -> dict[str, int] | None:
     except FileNotFoundError:
         return None
     return dict(answer) if answer["look"] == number else None
-
-
-def _answer(folder: Path, name: str) -> None:
-    last = ""
-    while True:
-        asked = (folder / QUESTION).read_text() if (folder / QUESTION).exists() else ""
-        if asked != last:
-            last = asked
-            gc.collect()
-            blocks = sys.getallocatedblocks()
-            answer = {"look": int(asked), "pid": os.getpid(), "blocks": blocks}
-            _write(folder / f"{name}.json", json.dumps(answer))
-        time.sleep(_EVERY)
 
 
 def _write(file: Path, text: str) -> None:
