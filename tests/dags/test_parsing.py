@@ -175,17 +175,15 @@ def test_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
     ]
 
 
-def test_consumers_dag_says_what_deleting_it_does(clusters):
-    doc = parse(DAGS, clusters("clusters:" + GOOD))["dags"]["muster_consumers__good"]["doc"]
+def test_pruning_is_on_and_the_consumers_dag_says_what_deleting_it_does(clusters):
+    dags = parse(DAGS, clusters("clusters:" + GOOD))["dags"]
+    assert dags["muster_pruning"]["on"]
+    doc = dags["muster_consumers__good"]["doc"]
     (said,) = (
         part for part in doc.replace("\n  ", " ").split("\n- ") if part.startswith("**delete this DAG**")
     )
     for promise in ("every consumer is stopped", "the DAG comes back", "paused"):
         assert promise in said
-
-
-def test_pruning_is_on_from_the_beginning(clusters):
-    assert parse(DAGS, clusters("clusters:" + GOOD))["dags"]["muster_pruning"]["on"]
 
 
 @pytest.mark.parametrize(
@@ -228,17 +226,19 @@ def test_a_file_that_cannot_be_read_at_all_is_an_import_error_with_the_reason(cl
     assert expected in error
 
 
-@pytest.mark.parametrize(
-    "broken", ["clusters: [", "clusters:" + GOOD.replace("count", "cuont"), GOOD.replace("  good", "good")]
-)
-def test_a_mistake_leaves_the_dags_of_a_cluster_as_they_were(clusters, broken):
+def test_mistakes_leave_the_dags_as_they_were(clusters):
     """Airflow takes a DAG that is no longer in its file for removed, and ends its scheduling."""
     file = clusters("clusters:" + GOOD)
     before = of_clusters(file)
     assert set(before) == {f"muster_{kind}__good" for kind in OF_A_CLUSTER}
-    assert of_clusters(clusters(broken)) == before
-    [error] = parse("muster_settings.py", file)["errors"]
-    assert "cluster 'good' goes on with the settings it had before" in error
+    for broken in (
+        "clusters: [",
+        "clusters:" + GOOD.replace("count", "cuont"),
+        GOOD.replace("  good", "good"),
+    ):
+        assert of_clusters(clusters(broken)) == before
+        [error] = parse("muster_settings.py", file)["errors"]
+        assert "cluster 'good' goes on with the settings it had before" in error
     assert of_clusters(clusters("clusters: {}")) == {}, "taken out on purpose"
 
 
@@ -251,14 +251,13 @@ def test_tasks_are_routed_as_the_settings_say(clusters):
     coordinator = "{queue: quick, pool: muster, executor: LocalExecutor, priority_weight: 1000}"
     consumers = "{queue: gateways, pool: drivers, executor: LocalExecutor, priority_weight: 5}"
     routed = f"    airflow: {{coordinator: {coordinator}, consumers: {consumers}}}\n"
-    file = clusters("clusters:" + GOOD + routed + GOOD.replace("good", "other"))
+    dags = parse(DAGS, clusters("clusters:" + GOOD + routed + GOOD.replace("good", "other")))["dags"]
     for name, route, other in (
         ("coordinator", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 100]),
         ("commands", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 1]),
         ("stuck", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 1]),
         ("consumers", ["gateways", "drivers", "LocalExecutor", 5], ["default", "default_pool", "", 1]),
     ):
-        dags = parse(DAGS, file)["dags"]
         assert dags[f"muster_{name}__good"]["routes"] == [route]
         assert dags[f"muster_{name}__other"]["routes"] == [other]
 

@@ -11,12 +11,14 @@ import pytest
 from tests.faults.model.histories import DEFECTS, MISTAKES, play
 from tests.faults.model.mutations import MUTATIONS
 from tests.faults.model.watchman import ViolationError
+from tests.support.only_long import ALL_FAULTS
 
 
 def test_every_mutation_has_a_history() -> None:
     assert MISTAKES.keys() == MUTATIONS.keys()
 
 
+@pytest.mark.skipif(not ALL_FAULTS, reason="slow: LONG=1 and make test-faults run it")
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_mutation_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play(MISTAKES[name])

@@ -24,6 +24,7 @@ from muster.cli.local_stack import FILE, FOLDER
 from muster.settings.consumer import VARIABLE as CONSUMER
 from tests.conftest import Eventually
 from tests.support.bare_shell import bare_shell
+from tests.support.only_long import only_long
 
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
@@ -113,6 +114,7 @@ def commands(tmp_path: Path) -> Iterator[Commands]:
 
 @pytest.mark.stack
 @pytest.mark.airflow
+@only_long
 def test_up_heals_and_down_leaves_nothing(commands: Commands, tmp_path: Path, eventually: Eventually) -> None:
     commands.run("up")
     pids, ports = commands.pids(), commands.ports()

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 from tests.mutants.drawing import FILES, Equivalent, Mutant, draw, equivalents, mutants
+from tests.support.only_long import only_long
 
 every = cache(mutants)
 
@@ -16,6 +17,7 @@ def test_seed_draws_the_same_mutants_again() -> None:
     assert first == again != other
 
 
+@only_long
 @pytest.mark.parametrize("file", FILES)
 def test_mutants_are_in_functions_and_leave_texts_alone(file: str) -> None:
     found = every(file)

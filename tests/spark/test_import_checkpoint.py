@@ -13,8 +13,9 @@ from muster.commands.actions.moving_in import from_checkpoint
 from muster.commands.command import CommandError
 from muster.settings.connections import KafkaSettings
 from tests.support.kafka_topics import make_topic, produce
+from tests.support.only_long import only_long
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), only_long]
 
 
 def run(kafka: KafkaSettings, topic: str, checkpoint: Path, fail: bool) -> None:

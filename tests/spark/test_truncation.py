@@ -15,9 +15,10 @@ from muster.edges.kafka import TopicLister
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.connected_query import Holder, reading
+from tests.support.only_long import only_long
 from tests.support.spark_topics import end_offset, leader_of, numbered, produce
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, only_long]
 
 TOPIC = "truncated"
 SHORT, GROWN = 0, 1
