@@ -19,6 +19,7 @@ from muster.dashboard.models import (
     Applicable,
     AssignorInForce,
     BalanceEntry,
+    Behind,
     ClusterAnswer,
     ClusterSummary,
     CommandState,
@@ -63,6 +64,7 @@ class Partition:
     source: str | None = None
     target: str | None = None
     lag: int | None = 0
+    age: float | None = 0.0
     rate: float | None = 0.0
     standby: str | None = None
     parked: ParkedEntry | None = None
@@ -80,6 +82,8 @@ class Topic:
     error: str = ""
     stuck: str = ""
     epoch: int = 3
+    behind: Behind = field(default_factory=lambda: Behind(age=0.0, catch_up=0.0))
+    max_lag: float | None = None
 
 
 @dataclass
@@ -153,6 +157,9 @@ class Cluster:
             ),
             lag=sum(cell.lag or 0 for cell in cells),
             lag_unknown=sum(cell.lag is None for cell in cells),
+            behind=max(
+                (t.behind for t in self.topics.values()), key=lambda b: b.age or 0.0, default=Behind()
+            ),
             rate=sum(cell.rate or 0 for cell in cells),
             consumed_rate=sum(cell.rate or 0 for cell in cells) * 0.98,
             last_rebalance=newest
@@ -232,6 +239,8 @@ class Cluster:
             ),
             owners=len({cell.owner for cell in cells if cell.owner}),
             lag=sum(cell.lag or 0 for cell in cells),
+            behind=topic.behind,
+            max_lag=topic.max_lag,
             rate=sum(cell.rate or 0 for cell in cells),
         )
 
@@ -251,6 +260,7 @@ class Cluster:
             source=column[1],
             target=column[2],
             lag=[cell.lag for cell in cells],
+            age=[cell.age for cell in cells],
             rate=[cell.rate for cell in cells],
             committed=[10_000 + 7 * number for number in sorted(topic.partitions)],
             end=[10_000 + 7 * number + (cell.lag or 0) for number, cell in sorted(topic.partitions.items())],

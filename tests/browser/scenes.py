@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from muster.dashboard.models import (
+    Behind,
     ExclusionEntry,
     Health,
     MoveEntry,
@@ -39,10 +40,11 @@ def flights() -> Cluster:
     cells[5] = Partition(
         "flights-3", "K", lag=1_902, rate=57.0, parked=ParkedEntry(offset=10_035, why=POISON)
     )
-    cells[7] = Partition(None, "U", target="flights-2", lag=15_211, rate=61.0)
+    cells[7] = Partition(None, "U", target="flights-2", lag=15_211, age=431.0, rate=61.0)
     cells[8] = Partition("flights-4", "?", lag=None, rate=None)
     cells[0].standby = "flights-2"
     moving = Topic("flights", cells, "Closing", reason="consumer flights-4 was isolated", epoch=17)
+    moving.behind, moving.max_lag = Behind(age=431.0, never=True, kept=86_000.0), 300.0
     broken = Topic(
         "weather",
         {},
@@ -52,6 +54,7 @@ def flights() -> Cluster:
     delays = stable("delays", live, 9, busy=4)
     delays.partitions[5].state = "K"
     delays.partitions[5].parked = ParkedEntry(offset=10_035, why=POISON)
+    delays.behind = Behind(age=7_230.0, catch_up=1_815.0, kept=1_500.0, near=True)
     delays.stuck = "topic delays is held up by records that its handler fails with"
     now = time.time()
     return Cluster(

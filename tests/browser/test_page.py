@@ -120,6 +120,28 @@ def test_a_state_can_be_filtered_away_and_a_partition_looked_at(browser: Browser
         assert words in detail
 
 
+def test_page_says_how_far_behind_in_time_topics_are(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/flights")
+    browser.says("7 min 11 s")
+    browser.says("max_lag is 5 min, does not catch up, kept for 23 h 53 min at least")
+    assert browser.one(".figure .off").text == "max_lag is 5 min"
+    browser.click('.m-cell[aria-label^="flights partition 7, no owner"]')
+    browser.shot(SHOTS / "behind-topic.png")
+    assert "Behind\n7 min 11 s" in browser.one(".partition-detail").text
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    browser.says("caught up in 30 min 15 s, kept for 25 min at least")
+    assert browser.one(".figure .off").text == "kept for 25 min at least"
+    browser.open(f"{site.url}#/clusters/flights/topics")
+    browser.says("2 h")
+    browser.shot(SHOTS / "behind-topics.png")
+    browser.open(f"{site.url}#/clusters/flights")
+    browser.says("caught up in 30 min 15 s")
+    browser.shot(SHOTS / "behind-cluster.png")
+    browser.open(site.url)
+    browser.says("caught up in 30 min 15 s")
+    browser.shot(SHOTS / "behind-clusters.png")
+
+
 def test_parked_partition_says_which_record_holds_it_up(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/flights/topics/delays")
     cell = browser.one(".m-cell.is-parked")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +17,13 @@ from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster.cli.main import main
+from muster.cli.status import NOT_WELL
 from muster.cluster.condition import Condition
 from muster.cluster.sources import Sources
 from muster.core.model import Loss
-from muster.core.offsets import TopicOffsets
+from muster.core.offsets import FirstRecord, Retention, TopicOffsets
 from muster.core.overrides import ConsumptionPause
+from muster.core.progress import Look, Mark
 from muster.core.starting import Stage, Starting
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
@@ -33,16 +36,26 @@ KAFKA = Topics(t=8, u=4)
 PAUSED = "muster_topic_paused_partitions"
 
 
-@pytest.fixture
-def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> Dashboard:
+    """A settled cluster, whose settings the command line and the page share."""
     cluster = {"consul_service": "c", "group_id": "g", "topics": ["t", "u"], "consumers": WITHOUT_JOBS}
     path = tmp_path / "clusters.yaml"
-    path.write_text(yaml.safe_dump({"clusters": {"c": cluster}}))
+    path.write_text(yaml.safe_dump({"clusters": {"c": cluster | settings}}))
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
     world = SimulatedCluster()
     world.join("a", "b", "c", "d")
     settle(world, KAFKA, "sticky")
-    return Dashboard(world, {"consumers": WITHOUT_JOBS})
+    return Dashboard(world, {"consumers": WITHOUT_JOBS, **settings})
+
+
+@pytest.fixture
+def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
+    return made(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
+    return made(tmp_path, monkeypatch, max_lag={"t": "5m"})
 
 
 def invoke(dashboard: Dashboard, *options: str) -> Result:
@@ -253,3 +266,86 @@ def test_partition_that_kafka_does_not_list_is_a_problem_of_the_page_alone(dashb
     assert (problem["level"], problem["topic"]) == ("warning", "t")
     assert problem["what"].startswith("Kafka does not list partition(s) 6-7 of topic t")
     assert status(dashboard)["code"] == 0
+
+
+def test_front_ends_agree_on_lag_in_time(promised: Dashboard) -> None:
+    """Topic t has a partition that is never read, one that catches up, and six without lag."""
+    world = promised.world
+    now = time.time()
+    tps = [("t", p) for p in range(8)] + [("u", p) for p in range(4)]
+    ends = dict.fromkeys(tps, 600)
+    marks = {("t", 0): Mark(0, 0, points=((0, 540),)), ("t", 1): Mark(300, 0, points=((300, 600),))}
+    world.store.note_look(Look(), Look(now - 60, marks, points=(round(now) - 60,)))
+    promised.sources.offsets_now = TopicOffsets(
+        ends=ends,
+        beginnings=dict.fromkeys(tps, 0),
+        committed={**ends, ("t", 0): 0, ("t", 1): 540},
+        first={("t", 0): FirstRecord(0, now - 400, 100), ("t", 1): FirstRecord(540, now - 100, 100)},
+        retention={"t": Retention(seconds=480)},
+        at=now,
+    )
+    command = status(promised)
+    assert command["code"] == NOT_WELL
+    of_command = {each["topic"]: each for each in command["topics"]}
+    of_page = {each["topic"]: each for each in promised.get("/c/topics?sort=age&descending=true")["topics"]}
+    assert list(of_page) == ["t", "u"]
+    for topic, (age, never, kept, most) in {"t": (400, True, 80, 300), "u": (0, False, None, None)}.items():
+        assert {k: of_command[topic][k] for k in ("age", "never", "kept")} == {
+            "age": pytest.approx(age),
+            "never": never,
+            "kept": kept if kept is None else pytest.approx(kept),
+        }
+        assert of_page[topic]["behind"] == {
+            "age": age,
+            "catch_up": of_command[topic]["catch_up"],
+            "never": never,
+            "kept": kept,
+            "near": topic == "t",
+        }
+        assert of_page[topic]["max_lag"] == of_command[topic]["max_lag"] == most
+    matrix = promised.get("/c/topics/t")
+    assert matrix["age"] == [400.0, 100.0, *[0.0] * 6]
+    summary = promised.get("/c")["summary"]
+    assert summary["behind"] == of_page["t"]["behind"]
+    assert summary["health"] == "critical"
+    late, near = command["behind"]
+    assert late.startswith(
+        "Topic t is 6 min 40 s behind, and max_lag is 5 min: partition(s) 0; at the present"
+    )
+    assert near.startswith("Kafka may delete records of topic t in 1 min 20 s that are not committed")
+    assert {late, near} <= {each["what"] for each in summary["problems"]}
+    assert f"behind: {late}" in printed(promised)
+    scraped = {
+        (name, labels.get("topic"), labels.get("partition")): value
+        for name, labels, value in metrics(promised)
+        if name.endswith(("_seconds", "_near_deletion"))
+    }
+    of = {
+        name: scraped.get((f"muster_topic_{name}_seconds", "t", None)) for name in ("lag", "kept", "max_lag")
+    }
+    assert of == {"lag": pytest.approx(400), "kept": pytest.approx(80), "max_lag": 300}
+    assert scraped["muster_topic_catch_up_seconds", "t", None] == math.inf
+    assert scraped["muster_topic_near_deletion", "t", None] == 1
+    assert scraped["muster_topic_near_deletion", "u", None] == 0
+    assert scraped["muster_topic_lag_seconds", "u", None] == 0
+    assert ("muster_topic_max_lag_seconds", "u", None) not in scraped
+    assert scraped["kafka_consumergroup_group_lag_seconds", "t", "1"] == pytest.approx(100)
+
+
+def test_front_ends_agree_that_a_promise_cannot_be_checked(promised: Dashboard) -> None:
+    promised.sources.offsets_now = TopicOffsets(
+        ends={("t", p): 9 for p in range(8)},
+        committed={("t", p): 9 - (p == 3) for p in range(8)},
+        unread="t [3]: Topic authorization failed",
+    )
+    command = status(promised)
+    assert command["code"] == NOT_WELL
+    [unknown] = command["behind"]
+    assert unknown.startswith(
+        "Whether topic t keeps its max_lag of partition(s) 3 is unknown: t [3]: Topic auth"
+    )
+    assert unknown in {each["what"] for each in promised.get("/c")["summary"]["problems"]}
+    assert promised.get("/c/topics/t")["age"][3] is None
+    promised.sources.down.add("kafka")
+    [away] = status(promised)["behind"]
+    assert "is unknown: kafka is out of reach" in away

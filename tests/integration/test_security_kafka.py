@@ -14,12 +14,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.certificates import Authority
 from devstack.secured import SecureKafka
+from muster.core.offsets import Retention, TopicOffsets
 from muster.doctor import kafka as doctor
 from muster.doctor.findings import Check, CheckOutcome, Part
 from muster.edges.dead_letters import DeadLetterTopic, RecordReader, letter
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
 from muster.edges.kafka_fencing import FencedCommits
+from muster.edges.kafka_offsets import OffsetReader
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -187,6 +189,29 @@ def test_the_consumers_rights_are_enough_for_dead_letters(of, group_of, eventual
     made = {PARTITION: {0: letter(record, letters_to, {})}}
     eventually(lambda: commits.commit({PARTITION: 1}, letters=made).done == {PARTITION: 1}, 60, "written")
     commits.close()
+
+
+def test_viewers_rights_are_enough_for_lag_in_time(of) -> None:
+    def read(user: str) -> TopicOffsets:
+        reader = OffsetReader(of(user), GROUP)
+        try:
+            return reader.read({TOPIC: frozenset({0})}, {})
+        finally:
+            reader.close()
+
+    for user, retention in ((VIEWER, {TOPIC: Retention(7 * 86_400.0)}), (CONSUMER, {})):
+        found = read(user)
+        assert found.first[PARTITION] is not None
+        assert (found.unread, found.retention) == ("", retention)
+
+
+def test_doctor_names_rights_that_lag_in_time_needs(of) -> None:
+    assert [check.outcome for check in checks(of(VIEWER), doctor.BROKERS)] == [CheckOutcome.OK] * 3
+    *_, lag = checks(of(COORDINATOR), doctor.BROKERS)
+    assert lag.outcome is CheckOutcome.WARNING, "it may not describe the group"
+    *_, lag = checks(of(CONSUMER), doctor.BROKERS)
+    assert lag.found == f"the retention cannot be read of topics {TOPIC}"
+    assert lag.step.startswith(f"allow user '{CONSUMER}' Read and DescribeConfigs on the topics")
 
 
 def test_read_only_user_sees_offsets_and_changes_none(of, group_of) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client.core import Metric
 
 from muster.cluster.reading import Reading, SourceReading
 from muster.cluster.state import ClusterState
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.model import State, TopicAssignment
+from muster.core.offsets import FirstRecord, Retention
 from muster.core.positions import Jump, Why
 from muster.core.progress import Look, Mark
 from muster.core.wire import WireError
@@ -33,13 +36,16 @@ def exported(families: list[Metric]) -> dict[str, Described]:
 def test_the_metrics_of_clusters() -> None:
     topics = {**topic({0: "c-1"}, State.CLOSING), "u": WireError("rubbish")}
     standing = Look(1_000_000.0, {("t", 0): Mark(5, 999_000)})
+    first = {("t", p): FirstRecord(30, 999_999.0) for p in range(3)}
+    offsets = replace(OFFSETS, first=first, retention={"t": Retention(60.0)}, at=1_000_000.0)
     reading = Reading(
         SourceReading(topics, 1.0),
         SourceReading(live("c-1"), 1.0),
-        kafka=SourceReading(OFFSETS, 1.0),
+        kafka=SourceReading(offsets, 1.0),
         progress=SourceReading(standing, 1.0),
     )
-    state = ClusterState(CLUSTER, reading, 1_000_000.0)
+    settings = CLUSTER.model_copy(update={"max_lag": {"t": 5.0}})
+    state = ClusterState(settings, reading, 1_000_000.0)
     families = list(exposition({"c": Scraped(state, SourceReading(Runs(False, 1.0), 1.0))}, 0))
     assert exported(families) == described("Clusters")
 

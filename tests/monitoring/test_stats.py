@@ -12,6 +12,7 @@ import pytest
 import tests.dags.conftest  # noqa: F401  Airflow reads its home when it is first imported
 from muster.coordinator.reports import AdvanceReport, Change, ConsumersReport, PartitionsReport, PlanReport
 from muster.core.model import Move, State
+from muster.core.time_lag import TimeLag, gauges
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from tests.conftest import Eventually
@@ -76,7 +77,8 @@ def send_every_report() -> None:
     stats.partitions(PartitionsReport(errors={"t": "missing"}, kafka_error="away"))
     stats.consumers(ConsumersReport(live=3, isolated=["a"]))
     stats.consumers(ConsumersReport(trusted=False, doubt="not confirmed"))
-    stats.plan(PlanReport(moves=4, states={"Stable": 7, "Closing": 1}), 0.25)
+    behind = gauges({"t": TimeLag(700.0, None, 60.0, near_deletion=True), "u": TimeLag()}, lambda _: 600.0)
+    stats.plan(PlanReport(moves=4, states={"Stable": 7, "Closing": 1}, behind=behind), 0.25)
     steps = [
         change(State.STABLE, State.CLOSING, 4, 0.0),
         change(State.CLOSING, State.STARTING, 0, 1.0),
@@ -109,6 +111,9 @@ def test_every_report_is_counted_under_the_names_of_the_page(
     assert listener.last(f"{by_name}.consumers.isolated") == 1
     assert listener.last(f"{by_name}.topics_wrong") == 1
     assert listener.last(f"{by_name}.stuck_topics") == 1
+    assert listener.last(f"{by_name}.lag_seconds") == 700
+    assert listener.last(f"{by_name}.topics_over_max_lag") == 1
+    assert listener.last(f"{by_name}.topics_near_deletion") == 1
 
     sent = {name.removeprefix("airflow."): kind for name, (kind, _) in listener.seen.items()}
     page = statsd()

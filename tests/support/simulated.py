@@ -288,14 +288,12 @@ class SimulatedOffsets:
     unreadable: set[TopicPartition] = field(default_factory=set)
     """Partitions whose records are no more than markers of transactions."""
 
-    def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        return self.unreadable & begins.keys()
-
     def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
         if self.away:
             raise KafkaError("Kafka is out of reach")
         ends = {(t, p): self.records.get((t, p), 0) for t, found in partitions.items() for p in found}
-        return TopicOffsets(partitions, ends, dict.fromkeys(ends, 0), dict.fromkeys(ends))
+        none = dict.fromkeys(self.unreadable)
+        return TopicOffsets(partitions, ends, dict.fromkeys(ends, 0), dict.fromkeys(ends), first=none)
 
 
 @dataclass

@@ -70,7 +70,33 @@ def looks(*found: TopicOffsets, took: float = 0.0) -> Look:
     ],
 )
 def test_mark_begins_where_the_committed_offset_stays(found: list[TopicOffsets], mark: Mark | None) -> None:
-    assert looks(*found).marks == ({} if mark is None else {TP: mark})
+    marks = {tp: replace(each, points=()) for tp, each in looks(*found).marks.items()}
+    assert marks == ({} if mark is None else {TP: mark})
+
+
+def test_marks_keep_where_partitions_were_at_two_points() -> None:
+    last, seen = Look(), []
+    for number in range(8):
+        offsets = replace(BEHIND, ends={TP: 9 + number}, committed={TP: number})
+        last = look(last, [TP], offsets, 100.0 + 10 * number)
+        seen.append((last.points, last.marks[TP].points))
+    assert seen[2] == ((100,), ((0, 9),))
+    assert seen[3] == ((130, 100), ((3, 12), (0, 9)))
+    assert seen[6] == seen[7] == ((160, 130), ((6, 15), (3, 12)))
+
+
+def test_partition_that_had_no_lag_has_no_older_point() -> None:
+    first = look(Look(), [TP], DONE, 100.0)
+    assert first.points == (100,)
+    late = look(first, [TP], BEHIND, 110.0)
+    assert late.marks[TP].points == ()
+    assert look(late, [TP], BEHIND, 140.0).marks[TP].points == ((5, 9),)
+    unknown = look(looks(BEHIND), [TP], TopicOffsets(), 140.0)
+    assert unknown.marks[TP].points == ()
+
+
+def test_clock_that_was_set_back_begins_new_points() -> None:
+    assert look(looks(BEHIND), [TP], BEHIND, 50.0).points == (50,)
 
 
 def test_partition_that_is_gone_has_no_mark() -> None:
@@ -80,7 +106,7 @@ def test_partition_that_is_gone_has_no_mark() -> None:
 def test_partitions_stand_still_after_the_given_seconds() -> None:
     last = looks(BEHIND)
     assert last.standing(130.0, 30.0) == {}
-    assert last.standing(130.1, 30.0) == {"t": {0: Mark(5, 100)}}
+    assert last.standing(130.1, 30.0) == {"t": {0: Mark(5, 100, points=((5, 9),))}}
 
 
 def test_looks_come_often_enough_for_a_short_limit() -> None:
@@ -95,15 +121,14 @@ def test_looks_that_take_long_come_less_often() -> None:
 
 def test_marks_are_read_back_as_written() -> None:
     marks = {
-        (f"t{t}", p): Mark(None if p == 3 else p * 7, 100 + p % 2, p != 4)
+        (f"t{t}", p): Mark(None if p == 3 else p * 7, 100 + p % 2, p != 4, ((p, 9), (p, 8))[:p])
         for t in range(50)
         for p in range(5)
     }
     nodes = format_marks(marks)
     assert 1 < len(nodes) <= NODES
-    assert parse_look(format_parent(Look(160.9, errors=("no leader",))), nodes.values()) == Look(
-        160.0, marks, ("no leader",)
-    )
+    parent = format_parent(Look(160.9, errors=("no leader",), points=(160, 100)))
+    assert parse_look(parent, nodes.values()) == Look(160.0, marks, ("no leader",), points=(160, 100))
     moved = format_marks({**marks, ("t0", 0): Mark(1, 999)})
     assert sum(moved[name] != nodes[name] for name in nodes) == 1, "the others need not be written"
 
@@ -119,7 +144,17 @@ def test_node_stays_small_and_keeps_the_oldest_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    "node", [b"", b"[]", b"{", b'{"t":7}', b'{"t":{"x":{"0":1}}}', b'{"t":{"1":{"x":1}}}']
+    "node",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"t":7}',
+        b'{"t":{"x":{"0":1}}}',
+        b'{"t":{"1":{"x":[1]}}}',
+        b'{"t":{"1":{"0":[]}}}',
+        b'{"t":{"1":{"0":[1,2]}}}',
+    ],
 )
 def test_malformed_node_counts_as_no_look(node: bytes) -> None:
     assert parse_look(b'{"at":5}', [node]) == Look()

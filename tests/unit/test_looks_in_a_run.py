@@ -1,4 +1,4 @@
-"""When a coordinator looks at Kafka's offsets, what it asks Kafka and the consumers then, and what it notes."""
+"""When a coordinator looks at Kafka's offsets, what it asks the consumers then, and what it notes and tells."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from muster.core.model import Consumer, TopicPartition
-from muster.core.offsets import TopicOffsets
+from muster.core.offsets import FirstRecord, TopicOffsets
 from muster.core.progress import LOOK_EVERY, Look, Mark
 from muster.edges.status import StatusResult
 from tests.support.runs import Topics, coordinator, settled_world
@@ -23,18 +23,15 @@ class NotedOffsets(SimulatedOffsets):
     """Kafka's offsets, with how often they were read, and from where each partition was looked through."""
 
     read_times: int = 0
-    begins: dict[TopicPartition, int] = field(default_factory=dict)
-    beginnings: dict[TopicPartition, int] = field(default_factory=dict)
-    committed: dict[TopicPartition, int | None] = field(default_factory=dict)
+    moments: dict[TopicPartition, float] = field(default_factory=dict)
 
     def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
         self.read_times += 1
         found = super().read(partitions, groups)
-        return replace(found, beginnings=self.beginnings, committed={**found.committed, **self.committed})
-
-    def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        self.begins |= begins
-        return super().without_records(begins)
+        first = {tp: FirstRecord(0, moment) for tp, moment in self.moments.items()}
+        return replace(
+            found, first={**found.first, **first}, at=max(self.moments.values(), default=0.0) + 700
+        )
 
 
 @pytest.fixture
@@ -63,18 +60,21 @@ def test_offsets_are_read_once_the_pause_is_over(
     assert offsets.read_times == times
 
 
-@pytest.mark.parametrize(
-    ("committed", "beginning", "begins"), [(0, None, 0), (None, 3, 3), (2, 4, 4), (6, 4, 6)]
-)
-def test_partition_is_looked_through_from_where_it_can_be_read(
-    world: SimulatedCluster, offsets: NotedOffsets, committed: int | None, beginning: int | None, begins: int
-) -> None:
+def test_partition_with_markers_only_does_not_stand(world: SimulatedCluster, offsets: NotedOffsets) -> None:
     offsets.records[TP] = 9
-    offsets.committed[TP] = committed
-    offsets.beginnings = {} if beginning is None else {TP: beginning}
-    world.store.note_look(Look(), Look(world.now - 70, {TP: Mark(committed, int(world.now) - 295)}))
-    coordinator(world, KAFKA).stuck()
-    assert offsets.begins == {TP: begins}
+    world.store.note_look(Look(), Look(world.now - 70, {TP: Mark(None, int(world.now) - 400)}))
+    offsets.unreadable = {TP}
+    assert coordinator(world, KAFKA).stuck() == []
+    assert world.store.look().marks == {}
+
+
+def test_run_tells_how_far_behind_it_found_topics(world: SimulatedCluster, offsets: NotedOffsets) -> None:
+    offsets.records[TP] = 9
+    offsets.moments[TP] = world.now - 700
+    one = coordinator(world, KAFKA, settings={"max_lag": {"t": 600}})
+    behind = one.compute_assignment().behind
+    assert behind == {"lag_seconds": 700, "topics_over_max_lag": 1, "topics_near_deletion": 0}
+    assert coordinator(world, KAFKA).compute_assignment().behind == {}, "no look was due"
 
 
 def test_owner_is_asked_about_what_stands_and_all_it_owns(world: SimulatedCluster) -> None:

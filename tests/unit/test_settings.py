@@ -295,3 +295,26 @@ def test_no_batch_is_asked_about_unless_max_batch_time_is_set(tmp_path: Path) ->
 def test_settings_of_poison_that_cannot_be_meant_are_refused(tmp_path: Path, more: str, said: str) -> None:
     text = GOOD.replace("[t]", "{names: [t], patterns: ['x-.*']}").replace("a.b}", f"a.b, {more}}}")
     assert said in load_clusters(write(tmp_path / "c.yaml", f"clusters:{text}")).errors["good"]
+
+
+@pytest.mark.parametrize(
+    ("text", "of_trains", "of_planes"),
+    [
+        ("5m", 300.0, 300.0),
+        ("{trains: 1m, '.*': 1h}", 60.0, 3_600.0),
+        ("{'train': 1m, 'tr.*': 90}", 90.0, None),
+        ("{}", None, None),
+    ],
+)
+def test_max_lag_is_of_the_first_name_that_matches(
+    tmp_path: Path, text: str, of_trains: float | None, of_planes: float | None
+) -> None:
+    good = GOOD.rstrip("\n") + f"\n    max_lag: {text}\n"
+    found = load_clusters(write(tmp_path / "c.yaml", f"clusters:{good}"))["good"]
+    assert (found.max_lag_of("trains"), found.max_lag_of("planes")) == (of_trains, of_planes)
+
+
+@pytest.mark.parametrize("text", ["0", "soon", "[5m]", "{'(': 5m}", "{t: -1}"])
+def test_malformed_max_lag_is_a_mistake_of_its_cluster(tmp_path: Path, text: str) -> None:
+    good = GOOD.rstrip("\n") + f"\n    max_lag: {text}\n"
+    assert "max_lag" in load_clusters(write(tmp_path / "c.yaml", f"clusters:{good}")).errors["good"]

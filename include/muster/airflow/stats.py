@@ -49,6 +49,8 @@ class CoordinatorStats:
         self._timing("plan_time", seconds)
         self._gauge("planned_moves", report.moves)
         self._gauge("topics_left_alone", len(report.errors))
+        for name, value in report.behind.items():
+            self._gauge(name, value)
         for state in State:
             self._gauge("topics", report.states.get(state.value, 0), state=state.value)
 

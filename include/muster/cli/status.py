@@ -15,17 +15,25 @@ import click
 from muster.cli.errors import explained, read_clusters
 from muster.cli.tables import console, cut, listed, table
 from muster.cluster.condition import Condition, ConsumerState
+from muster.cluster.problems import of_time
 from muster.cluster.reader import read_once
 from muster.cluster.reading import SourceName
 from muster.cluster.sources import Opener, Sources
 from muster.cluster.state import ClusterState
 from muster.core import losses
 from muster.core.model import State
+from muster.core.time_lag import in_words
 
 NOT_WELL = 5
 """Exit code of `--check` where something needs a look."""
 SHOWN = 30
-_PLACES = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.CONSUMERS, SourceName.PROGRESS)
+_PLACES = (
+    SourceName.ZOOKEEPER,
+    SourceName.CONSUL,
+    SourceName.CONSUMERS,
+    SourceName.KAFKA,
+    SourceName.PROGRESS,
+)
 
 
 @click.command()
@@ -97,6 +105,15 @@ def _plain(found: ClusterState) -> dict[str, Any]:
     topics = [asdict(topic) for topic in found.topics.values()]
     for topic in topics:
         del topic["overdue"]
+        behind = found.behind[topic["topic"]]
+        topic |= {
+            "lag": found.lag_of(topic["topic"])[0],
+            "age": behind.age,
+            "catch_up": behind.seconds_to_catch_up,
+            "never": behind.never,
+            "kept": behind.kept,
+            "max_lag": found.settings.max_lag_of(topic["topic"]),
+        }
     consumers = [
         {
             "consumer": each.consumer,
@@ -118,6 +135,7 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "consumers": consumers,
         "waiting": [asdict(waiting) for of_topic in found.waiting.values() for waiting in of_topic],
         "stuck": list(found.stuck.values()),
+        "behind": [each.what for each in of_time(found)],
         "blind": found.blind,
         "left_alone": found.unreadable_topics,
         "doubt": found.doubt,
@@ -137,11 +155,15 @@ def _plain(found: ClusterState) -> dict[str, Any]:
 def _show(found: ClusterState, limit: int | None) -> None:
     out = console()
     counted = ("#partitions", "#unowned", "#starting", "#closing", "#paused")
-    topics = table("topic", "state", "for", *counted, "reason")
+    topics = table(
+        "topic", "state", "for", *counted, "#lag", "#behind", "#caught up in", "#kept for", "reason"
+    )
     for topic in list(found.topics.values())[:limit]:
         lasting = "-" if topic.seconds is None else f"{topic.seconds:.0f} s"
         numbers = (topic.partitions, topic.unowned, topic.starting, topic.closing, topic.paused)
-        topics.add_row(topic.topic, topic.state, lasting, *map(str, numbers), topic.reason)
+        topics.add_row(
+            topic.topic, topic.state, lasting, *map(str, numbers), *_behind(found, topic.topic), topic.reason
+        )
     consumers = table("consumer", "state", "#partitions", "#weight", "zone", "status page")
     for each in _consumers(found)[:limit]:
         weight = "-" if each.weight is None else f"{each.weight:g}"
@@ -154,6 +176,15 @@ def _show(found: ClusterState, limit: int | None) -> None:
             cut(out, rows, limit)
     for line in _lines(found, limit):
         out.print(line, soft_wrap=True)
+
+
+def _behind(found: ClusterState, topic: str) -> Iterator[str]:
+    """Yield how far behind a topic is: in records, in time, until it has caught up, and what retention leaves."""
+    lag, behind = found.lag_of(topic)[0], found.behind[topic]
+    yield "-" if lag is None else str(lag)
+    yield "-" if behind.age is None else in_words(behind.age)
+    yield "never" if behind.never else "-" if behind.catch_up is None else in_words(behind.catch_up)
+    yield "-" if behind.kept is None else in_words(behind.kept)
 
 
 def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
@@ -172,6 +203,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     paused = [f"{each.scope} by {each.said(since=True)}" for each in overrides.consumption]
     yield from listed("consumption paused: ", paused, limit)
     yield from listed("waiting: ", [str(each) for each in overrides.seeks.values()], limit)
+    yield from listed("behind: ", [each.what for each in of_time(found)], limit)
     yield from listed("lost: ", list(found.lost.values()), limit)
     yield from listed("unreadable: ", _unreadable(found), limit)
     if found.doubt:

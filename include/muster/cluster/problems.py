@@ -13,6 +13,7 @@ from muster.cluster.condition import Condition, ConsumerState
 from muster.cluster.partitions import PartitionState
 from muster.core.model import State
 from muster.core.partition_list import format_partitions
+from muster.core.time_lag import TimeLag, caught_up, in_words
 
 if TYPE_CHECKING:
     from muster.cluster.state import ClusterState
@@ -37,6 +38,7 @@ def problems(state: ClusterState) -> list[Problem]:
         *_of_servers(state),
         *_of_kafka(state),
         *_of_topics(state),
+        *of_time(state),
         *_of_flow(state),
         *_of_losses(state),
         *_of_consumers(state),
@@ -105,6 +107,43 @@ def _of_topics(state: ClusterState) -> Iterator[Problem]:
         if count and state.snapshots[topic].name is State.STABLE:
             what = f"{count} partition(s) of topic {topic} have no owner: no live consumer takes the topic"
             yield Problem("warning", what, topic=topic)
+
+
+def of_time(state: ClusterState) -> Iterator[Problem]:
+    """Yield the topics that are further behind than `max_lag` allows, and those that may lose what is unread."""
+    source = state.reading.kafka
+    if source.value is None and source.error is None:
+        return  # it was not asked
+    for topic, found in state.behind.items():
+        most = None if topic in state.leaving else state.settings.max_lag_of(topic)
+        if most is not None:
+            yield from _promised(state, topic, found, most)
+        if found.near_deletion and found.kept is not None:
+            when = f"in {in_words(found.kept)}" if found.kept else "now"
+            what = (
+                f"Kafka may delete records of topic {topic} {when} that are not committed: see that its consumers "
+                "run, add some, or raise the topic's retention.ms or retention.bytes"
+            )
+            yield Problem("critical", what, topic=topic)
+
+
+def _promised(state: ClusterState, topic: str, found: TimeLag, most: float) -> Iterator[Problem]:
+    if found.age is not None and found.age > most:
+        late = {p for p, each in state.time_lags[topic].items() if each.age is not None and each.age > most}
+        what = (
+            f"Topic {topic} is {in_words(found.age)} behind, and max_lag is {in_words(most)}: partition(s) "
+            f"{format_partitions(late)}; {caught_up(found)}"
+        )
+        yield Problem("critical", what, topic=topic)
+    unknown = {p for p, each in state.time_lags[topic].items() if each.age is None}
+    if unknown or state.reading.kafka.error is not None:
+        which = f"of partition(s) {format_partitions(unknown)} " if unknown else ""
+        why = state.reading.kafka.why or state.offsets.unread or "Kafka does not tell it"
+        what = (
+            f"Whether topic {topic} keeps its max_lag {which}is unknown: {why}; see that Kafka answers, and that "
+            "this connection's user may read the topic"
+        )
+        yield Problem("warning", what, topic=topic)
 
 
 def _of_flow(state: ClusterState) -> Iterator[Problem]:

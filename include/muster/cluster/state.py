@@ -25,6 +25,7 @@ from muster.core.overrides import NO_OVERRIDES, IsolationEntry, Overrides
 from muster.core.patience import Replies
 from muster.core.progress import Look, Mark
 from muster.core.starting import Starting
+from muster.core.time_lag import TimeLag, of_all, time_lag
 from muster.core.wire import readable
 from muster.edges.consul import Registration
 from muster.settings.cluster_settings import ClusterSettings
@@ -240,6 +241,20 @@ class ClusterState:
         return self.measured.total([(t, p) for t, cells in self.cells.items() for p in cells.numbers])
 
     @cached_property
+    def time_lags(self) -> dict[str, dict[int, TimeLag]]:
+        """How far behind in time each partition of each topic is."""
+        look = self.reading.progress.value or Look()
+        return {
+            topic: {p: time_lag(look, self.offsets, (topic, p)) for p in cells.numbers}
+            for topic, cells in self.cells.items()
+        }
+
+    @cached_property
+    def behind(self) -> dict[str, TimeLag]:
+        """How far behind in time each topic is."""
+        return {topic: of_all(of_topic.values()) for topic, of_topic in self.time_lags.items()}
+
+    @cached_property
     def lag_unknown(self) -> int:
         """Partitions whose lag is unknown."""
         lag = self.measured.lag
@@ -283,7 +298,7 @@ class ClusterState:
 
     def prepare(self) -> None:
         """Make what takes longest, where its time counts as part of the reading."""
-        _ = self.consumers, self.holdings, self.totals, self.lag_unknown, self.problems
+        _ = self.consumers, self.holdings, self.totals, self.lag_unknown, self.behind, self.problems
 
     def _topic(self, snapshot: TopicSnapshot) -> TopicLine:
         state, assignment = snapshot.state, snapshot.assignment

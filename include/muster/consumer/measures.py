@@ -5,10 +5,6 @@ Nothing is decided by it. Not thread-safe; times are seconds of one clock that n
 - *arrival rate*: records that arrive in a partition a second, over about the last minute, from where it ends. It is
   the partition's own load: it does not depend on how fast this consumer is, as what was processed would, and it is
   the same before and after the partition moves.
-- *lag in time*: for how long the next record to process has been waiting. Estimated from where the partition ended at
-  which moment, as kafka-lag-exporter does it: the record arrived when the end passed its offset. For a record that
-  arrived before the partition was watched, the pace since then is taken to have been the pace before. No record is
-  read for it.
 - A partition *progresses* when a batch that held records of it was processed, and it is *without lag* when a planning
   found nothing to read beyond the position. It is *stalled* for as long as neither was seen: because its handler
   hangs, its batch fails again and again, its query fails before it plans, or Kafka does not tell where it ends.
@@ -19,11 +15,10 @@ from __future__ import annotations
 
 import logging
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from operator import itemgetter
 
 from muster.core.left_out import LeftOutLog
 from muster.core.losses import LossLog
@@ -36,18 +31,10 @@ RATE_OVER = 60.0
 """Seconds after which what was seen counts for 1/e of what is seen now."""
 SHORTEST_WATCH = 10.0
 """Seconds that a partition is watched for before a rate is reported: one burst says little."""
-POINT_EVERY = 5.0
-"""Seconds between two moments that are remembered of where a partition ended."""
-POINTS = 60
-"""Moments of a partition that are remembered: at most five minutes back, what is before that is extrapolated."""
 STALLED_AFTER = 10.0
 """Seconds without progress that are no news: batches take time."""
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds of a histogram's buckets in seconds: from a commit with nothing in its way to a batch of a backlog."""
-
-
-_Point = tuple[int, float]
-"""Where the partition ended, and when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +47,6 @@ class PartitionView:
     end: int | None
     rate: float | None
     """The arrival rate."""
-    seconds_behind: float | None
     stalled: float | None
     """Seconds without progress; None where there is progress, or nothing to read."""
 
@@ -74,7 +60,8 @@ class Measures:
     """What is measured of one partition that is held, from where it was `seen` to end and when it was well."""
 
     def __init__(self) -> None:
-        self._points: list[_Point] = []
+        self._end: int | None = None
+        self._at = 0.0
         self._since = self._records = self._seconds = 0.0
         self.well_at: float | None = None
         """When it last progressed or was without lag; None while it is closing."""
@@ -93,17 +80,11 @@ class Measures:
 
     def seen(self, end: int, now: float) -> None:
         """Take note that it ended at this offset just `now`. One that ends earlier than before was made again."""
-        points = self._points
-        if not points or end < points[-1][0]:
-            self._points = [(end, now)]
+        if self._end is None or end < self._end:
             self._since, self._records, self._seconds = now, 0.0, 0.0
-            return
-        self._count(end - points[-1][0], now - points[-1][1])
-        # Two moments so close, or three with the same end, say no more than the last of them.
-        if len(points) > 1 and (now - points[-2][1] < POINT_EVERY or points[-2][0] == points[-1][0] == end):
-            points.pop()
-        points.append((end, now))
-        del points[:-POINTS]
+        else:
+            self._count(end - self._end, now - self._at)
+        self._end, self._at = end, now
 
     def _count(self, records: int, passed: float) -> None:
         """Let records and the time they took to arrive fade with the same factor; the rate is one by the other.
@@ -121,31 +102,16 @@ class Measures:
         return PartitionView(
             position=position,
             committed=committed,
-            end=self._points[-1][0] if self._points else None,
+            end=self._end,
             rate=self.rate,
-            seconds_behind=self.seconds_behind(position, now),
             stalled=self.stalled(now),
         )
 
     @property
     def rate(self) -> float | None:
         """Records that arrive a second; None unless it was watched for long enough."""
-        watched = self._points[-1][1] - self._since if self._points else 0.0
+        watched = 0.0 if self._end is None else self._at - self._since
         return self._records / self._seconds if watched >= SHORTEST_WATCH else None
-
-    def seconds_behind(self, position: int | None, now: float) -> float | None:
-        """Tell for how long the record at `position` has been there, 0 if there is none yet; None if not known."""
-        points = self._points
-        if not points or position is None:
-            return None
-        if position >= points[-1][0]:
-            return 0.0
-        after = bisect_right(points, position, key=itemgetter(0))
-        left, right = (points[after - 1], points[after]) if after else (points[0], points[-1])
-        if left[0] == right[0]:
-            return None
-        arrived = left[1] + (position - left[0]) * (right[1] - left[1]) / (right[0] - left[0])
-        return max(0.0, now - arrived)
 
     def stalled(self, now: float) -> float | None:
         """Return the seconds without progress, None if it is not stalled."""

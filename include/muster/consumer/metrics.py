@@ -67,7 +67,6 @@ class ConsumerMetrics(Collector):
             GaugeMetricFamily(f"kafka_consumergroup_group_{name}", text, labels=_GROUP)
             for name, text in (
                 ("lag", "Records of the partition that the group has not processed"),
-                ("lag_seconds", "For how long the next record to process has been waiting, estimated"),
                 ("offset", "Committed offset of the group"),
             )
         ]
@@ -80,7 +79,7 @@ class ConsumerMetrics(Collector):
         for (topic, number), held in view.held.items():
             group, partition = view.sources[topic].group_id if topic in view.sources else "", str(number)
             labels = [self._cluster, group, topic, partition, self._host, owner, owner]
-            for family, value in zip(families, (held.lag, held.seconds_behind, held.committed), strict=True):
+            for family, value in zip(families, (held.lag, held.committed), strict=True):
                 if value is not None:
                     family.add_metric(labels, value)
             if held.end is not None:

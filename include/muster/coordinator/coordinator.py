@@ -40,6 +40,7 @@ from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
 from muster.core.progress import Look, look
 from muster.core.subscription import Subscription
+from muster.core.time_lag import gauges, of_all, time_lag
 from muster.core.wire import readable
 from muster.edges import consul, kafka, status, zookeeper
 from muster.edges.kafka_offsets import OffsetReader
@@ -83,9 +84,6 @@ class OffsetsSource(Protocol):
     def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
         """Read the offsets of these partitions. Raises `KafkaError`."""
 
-    def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return the partitions of which nothing can be read from these offsets on. Raises `KafkaError`."""
-
 
 @dataclass(eq=False)
 class Coordinator:
@@ -110,6 +108,7 @@ class Coordinator:
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
     _chosen: tuple[AssignorChoice | None, Assignor] | None = field(init=False, default=None)
+    _behind: dict[str, float] = field(init=False, default_factory=dict)
     _too_large: dict[str, str] = field(init=False, default_factory=dict)
     """The topics whose next step ZooKeeper would not take, with why; they stay as they are."""
 
@@ -239,6 +238,7 @@ class Coordinator:
             warnings=view.warnings + found.named,
             stuck=found.stuck,
             states=view.states(),
+            behind=self._behind,
             woke=woke,
             waited=waited,
         )
@@ -620,10 +620,9 @@ class Coordinator:
             log.warning("%s; their lag counts as unknown", error_)
         took = time.monotonic() - began
         after = look(before, [(t, p) for t in partitions for p in partitions[t]], found, now, took)
-        if due := after.due(before, self.cluster.stuck_after):
-            begins = {tp: max(after.marks[tp].offset or 0, found.beginnings.get(tp, 0)) for tp in due}
-            after = after.without(self.offsets.without_records(begins))
         self.store.note_look(before, after)
+        behind = {t: of_all(time_lag(after, found, (t, p)) for p in partitions[t]) for t in partitions}
+        self._behind = gauges(behind, self.cluster.max_lag_of)
         return after
 
     def _noted(self, view: CoordinatorView, transitions: list[Transition]) -> list[Transition]:

@@ -141,6 +141,8 @@ class PlanReport(_Report):
     assignor: str = ""
     asked: str = ""
     states: dict[str, int] = field(default_factory=dict)
+    behind: dict[str, float] = field(default_factory=dict)
+    """`muster.core.time_lag.gauges`, if Kafka's offsets were read for this."""
     woke: str = ""
     waited: float = 0.0
     planning_error: str = ""

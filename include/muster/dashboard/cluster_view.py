@@ -14,9 +14,11 @@ from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
 from muster.core.overrides import Exclusion, Override, Pin
 from muster.core.partition_list import ranges
+from muster.core.time_lag import of_all
 from muster.dashboard.commands import command_states, override_entries
 from muster.dashboard.models import (
     AssignorInForce,
+    Behind,
     ClusterAnswer,
     ClusterSummary,
     ConsumerCounts,
@@ -101,6 +103,7 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float, mistake: str = "
         consumers=ConsumerCounts(**state.counts),
         lag=lag,
         lag_unknown=state.lag_unknown,
+        behind=Behind.of(of_all(state.behind.values())),
         rate=rate,
         consumed_rate=state.consumed_rate,
         last_rebalance=state.last_rebalance,

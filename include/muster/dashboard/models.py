@@ -17,6 +17,7 @@ from muster.cluster.problems import Problem
 from muster.commands.command import Field as CommandField
 from muster.core.overrides import Override
 from muster.core.preview import Share
+from muster.core.time_lag import TimeLag
 
 Moment = float
 Ranges = list[tuple[int, int]]
@@ -90,6 +91,25 @@ class ConsumerCounts(_Answer):
     unknown: int = 0  # Consul cannot be trusted at present
 
 
+class Behind(_Answer):
+    """How far behind in time something is: `age` of the oldest record that is not committed, when the offsets were
+    read; `catch_up` at the present rates, unless it `never` does; `kept`, a lower bound of the time until retention
+    deletes that record, None also where it does not; `near` if most of that time is over."""
+
+    age: float | None = None
+    catch_up: float | None = None
+    never: bool = False
+    kept: float | None = None
+    near: bool = False
+
+    @classmethod
+    def of(cls, found: TimeLag) -> Self:
+        """Show this in seconds."""
+        age, kept = (None if one is None else round(one, 1) for one in (found.age, found.kept))
+        wait = found.seconds_to_catch_up
+        return cls(age=age, catch_up=wait, never=found.never, kept=kept, near=found.near_deletion)
+
+
 class ClusterSummary(_Answer):
     """A cluster at a glance. Counts by state have only those above 0.
 
@@ -113,6 +133,7 @@ class ClusterSummary(_Answer):
     consumers: ConsumerCounts = ConsumerCounts()
     lag: int | None = None  # over the partitions where it is known
     lag_unknown: int = 0  # the other partitions
+    behind: Behind = Behind()  # the topic that is furthest behind, and the one that loses records first
     rate: float | None = None  # records that arrive
     consumed_rate: float | None = None  # records that are committed
     last_rebalance: LastRebalance | None = None
@@ -237,12 +258,14 @@ class TopicRow(_Answer):
     pinned: int = 0
     owners: int = 0  # consumers that have partitions of it
     lag: int | None = None
+    behind: Behind = Behind()
+    max_lag: float | None = None  # how old the oldest record may be by the settings; None: any
     rate: float | None = None
 
 
 class TopicsAnswer(_Answer):
-    """A page of the `total` topics that fit the filter. `sort`: topic, state (worst first), lag, rate, partitions,
-    since."""
+    """A page of the `total` topics that fit the filter. `sort`: topic, state (worst first), lag, age, rate,
+    partitions, since."""
 
     topics: list[TopicRow]
     total: int
@@ -276,6 +299,7 @@ class TopicAnswer(_Answer):
     source: list[int] = []
     target: list[int] = []
     lag: list[int | None] = []
+    age: list[float | None] = []  # of the oldest record that is not committed
     rate: list[float | None] = []
     committed: list[int | None] = []  # the group's offset
     end: list[int | None] = []  # the offset after the last record

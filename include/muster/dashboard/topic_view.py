@@ -17,11 +17,11 @@ from muster.dashboard.cluster_view import (
     pin_entries,
     waiting_entry,
 )
-from muster.dashboard.models import ParkedEntry, TopicAnswer, TopicRow, TopicsAnswer
+from muster.dashboard.models import Behind, ParkedEntry, TopicAnswer, TopicRow, TopicsAnswer
 from muster.dashboard.window import Asked, Key, once_a_state, window
 
 T = TypeVar("T")
-TopicSort = Literal["topic", "state", "lag", "rate", "partitions", "since"]
+TopicSort = Literal["topic", "state", "lag", "age", "rate", "partitions", "since"]
 _WORST_FIRST = [UNREADABLE, "Initial", "Closing", "Starting", "Stable"]
 
 
@@ -43,13 +43,16 @@ def topic_row(state: ClusterState, topic: str) -> TopicRow:
         pinned=len(state.pins.get(topic, {})),
         owners=len(set(cells.owner.values())),
         lag=lag,
+        behind=Behind.of(state.behind[topic]),
+        max_lag=state.settings.max_lag_of(topic),
         rate=rate,
     )
 
 
 def topics_answer(state: ClusterState, sort: TopicSort, asked: Asked, ttl: float) -> TopicsAnswer:
     """Show a page of topics."""
-    key: Key[TopicRow] = _worst_first if sort == "state" else attrgetter(sort)
+    by = attrgetter("behind.age" if sort == "age" else sort)
+    key: Key[TopicRow] = _worst_first if sort == "state" else by
     rows, total = window(_rows(state), asked, key, lambda row: (row.topic,))
     return TopicsAnswer(topics=rows, total=total, offset=asked.offset, freshness=freshness(state, ttl))
 
@@ -85,6 +88,9 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
         source=_indices(cells, cells.source, index) if cells.source else [],
         target=_indices(cells, cells.target, index) if cells.target else [],
         lag=_column(topic, cells, measured.lag),
+        age=_column(
+            topic, cells, {(topic, p): _rounded(each.age) for p, each in state.time_lags[topic].items()}
+        ),
         rate=_column(topic, cells, measured.rate),
         committed=_column(topic, cells, offsets.committed),
         end=_column(topic, cells, offsets.ends),
@@ -102,6 +108,10 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
         group_id=assignment.group_id if assignment is not None else "",
         freshness=fresh,
     )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 def _indices(cells: TopicCells, who: Mapping[int, str], index: Mapping[str, int]) -> list[int]:

@@ -1,5 +1,5 @@
-"""Kafka: reachable, the topics of the cluster are there, the group's committed offsets may be read, and no consumer
-is a member of the group.
+"""Kafka: reachable, the topics of the cluster are there, their lag in time may be read, the group's committed offsets
+may be read, and no consumer is a member of the group.
 
 Commits and transactional ids are not tried: a commit would be a change, and the first step of a transaction fences
 its present holder.
@@ -18,10 +18,11 @@ from muster.doctor.versions import TESTED
 from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
 from muster.edges.kafka_admin import Admin, Failure, KafkaError
 from muster.edges.kafka_listener import ask_listener
+from muster.edges.kafka_offsets import OffsetReader
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 
-BROKERS = ("reachable", "topics")
+BROKERS = ("reachable", "topics", "lag in time")
 """What those are asked that list topics."""
 GROUP = ("group", "members")
 """What those are asked that read and commit: the jobs. Members of the group, which are consumers with
@@ -49,6 +50,7 @@ def check_kafka(
             f"version, {TESTED['Kafka']} is tested",
         )
         yield _topics(part, settings, cluster, listing)
+        yield _lag_in_time(part, settings, cluster, listing)
     if "group" in names:
         yield from _check_group(part, settings, cluster, listing)
 
@@ -183,6 +185,35 @@ def _topics(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listi
         topic: len(there) for topic, there in listing.partitions.items() if cluster.topics.includes(topic)
     }
     return part.ok("topics", f"{len(found)} topics with {sum(found.values())} partitions")
+
+
+def _lag_in_time(
+    part: Part, settings: KafkaSettings, cluster: ClusterSettings, listing: TopicListing
+) -> Check:
+    ours = {topic for topic in listing.partitions if cluster.topics.includes(topic)}
+    reader = OffsetReader(settings, cluster.group_id)
+    try:
+        unread = reader.read_of(cluster.topics.includes, {}).unread
+        lister = TopicLister(settings)
+        try:
+            kept = lister.retention(ours)
+        finally:
+            lister.close()
+    except KafkaError as error:
+        problem, step = explained(error)
+        return part.warning("lag in time", f"it cannot be read: {problem}", step)
+    finally:
+        reader.close()
+    wrong = [f"the first record that is not committed cannot be read: {unread}"] if unread else []
+    if hidden := sorted(ours - kept.keys()):
+        wrong.append(f"the retention cannot be read of topics {named(hidden)}")
+    if wrong:
+        step = (
+            f"allow {_user(settings)} Read and DescribeConfigs on the topics, as docs/security.md has it; without "
+            "them everything else works"
+        )
+        return part.warning("lag in time", "; ".join(wrong), step)
+    return part.ok("lag in time", f"timestamps and retention of {len(ours)} topics can be read")
 
 
 def _matches(pattern: str, listing: TopicListing) -> bool:

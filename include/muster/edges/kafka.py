@@ -15,6 +15,7 @@ import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
@@ -22,9 +23,13 @@ from typing import TypeVar
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, Uuid
 from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, though not by name
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, though not by name
+    ConfigResource,
+    OffsetSpec,
+)
 
 from muster.core.model import TopicPartition
+from muster.core.offsets import Retention
 from muster.core.positions import Committed
 from muster.core.seeking import Bounds
 from muster.edges.kafka_admin import (
@@ -215,9 +220,33 @@ class TopicLister:
             if (found := {p.id: racks[p.leader] for p in topic.partitions.values() if p.leader in racks})
         }
 
+    def retention(self, topics: Collection[str]) -> dict[str, Retention]:
+        """Return when Kafka deletes records of `topics`. One whose configuration this user may not read
+        (`DescribeConfigs`) is left out, as is one of which there is no answer."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in sorted(topics)]
+        found: dict[str, Retention] = {}
+        within = min(self._admin.timeout, LEADER_WITHIN)
+        try:
+            asked = self._admin.client.describe_configs(resources, request_timeout=within)
+        except KafkaException as error:
+            raise self._admin.error("reading topic configurations", Failure.of(error)) from error
+        for resource, future in asked.items():
+            with suppress(KafkaException, concurrent.futures.TimeoutError):
+                config = {name: entry.value for name, entry in future.result(within + GRACE).items()}
+                found[resource.name] = _retention(config)
+        return found
+
     def close(self) -> None:
         """Let go of the connections."""
         self._admin.close()
+
+
+def _retention(config: Mapping[str, str | None]) -> Retention:
+    segment = int(config.get("segment.bytes") or Retention().segment)
+    if "delete" not in (config.get("cleanup.policy") or "delete"):
+        return Retention(segment=segment)
+    seconds, most = int(config.get("retention.ms") or -1), int(config.get("retention.bytes") or -1)
+    return Retention(seconds / 1000 if seconds >= 0 else None, most if most >= 0 else None, segment)
 
 
 def _plain(found: Mapping[TopicPartition, Committed | None]) -> dict[TopicPartition, int | None]:

@@ -1,26 +1,37 @@
-"""All offsets of a cluster's topics at one moment: where partitions begin and end, what groups have committed."""
+"""All offsets of a cluster's topics at one moment: where partitions begin and end, what groups have committed, which
+record is the first that is not committed, and for how long Kafka keeps it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from muster.core.model import TopicPartition
-from muster.core.offsets import TopicOffsets
+from muster.core.offsets import Retention, TopicOffsets
 from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
-from muster.edges.kafka_readable import without_records
+from muster.edges.kafka_readable import FirstRecords
 from muster.settings.connections import KafkaSettings
 
 T = TypeVar("T")
+
+RETENTION_LASTS = 60.0
+"""Seconds for which the retention of a topic is used again."""
 
 
 class OffsetReader:
     """Reads the offsets of one cluster's topics. Connected from the first reading on; not thread-safe."""
 
-    def __init__(self, settings: KafkaSettings, group_id: str) -> None:
+    def __init__(
+        self, settings: KafkaSettings, group_id: str, clock: Callable[[], float] = time.time
+    ) -> None:
         self._settings = settings
         self._group_id = group_id
+        self._clock = clock
         self._groups: TopicGroups | None = None
+        self._records = FirstRecords(settings, group_id)
+        self._retention: dict[str, tuple[float, Retention]] = {}
 
     def read_of(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> TopicOffsets:
         """Read the topics in Kafka that `reads` accepts; see `read`."""
@@ -39,12 +50,9 @@ class OffsetReader:
         """
         return self._read(lambda _: partitions, groups, beginnings=False)
 
-    def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return the partitions of which nothing can be read from these offsets on. Raises `KafkaError`."""
-        return without_records(self._settings, self._group_id, begins)
-
     def close(self) -> None:
         """Let go of the connections."""
+        self._records.close()
         groups, self._groups = self._groups, None
         if groups is not None:
             groups.close()
@@ -59,11 +67,24 @@ class OffsetReader:
         if self._groups is None:
             self._groups = TopicGroups(self._settings, self._group_id)
         try:
-            return _offsets(self._groups, partitions(self._groups), groups, beginnings=beginnings)
+            found = _offsets(self._groups, partitions(self._groups), groups, beginnings=beginnings)
+            return self._with_records(self._groups, replace(found, at=self._clock()))
         except KafkaError:
             # librdkafka's admin client goes on asking with the leaders that it knows, and would fail for minutes.
             self.close()
             raise
+
+    def _with_records(self, groups: TopicGroups, offsets: TopicOffsets) -> TopicOffsets:
+        behind = {tp: (offsets.position(tp), end) for tp, end in offsets.ends.items() if offsets.lag(tp)}
+        first, unread = self._records.read(behind)
+        topics = {topic for (topic, _), record in first.items() if record is not None}
+        now = self._clock()
+        known = {t: each for t, each in self._retention.items() if 0 <= now - each[0] < RETENTION_LASTS}
+        if asked := topics - known.keys():
+            known |= {t: (now, each) for t, each in groups.default.topics.retention(asked).items()}
+        self._retention = known
+        retention = {topic: known[topic][1] for topic in topics & known.keys()}
+        return replace(offsets, first=first, unread=unread, retention=retention)
 
 
 def _offsets(

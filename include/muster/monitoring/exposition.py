@@ -20,6 +20,8 @@ from muster.cluster.condition import COUNTED_AS
 from muster.cluster.reading import SourceReading
 from muster.cluster.state import ClusterState
 from muster.core.model import State, TopicPartition
+from muster.core.progress import Look
+from muster.core.time_lag import time_lag
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ def exposition(
             _consumers(add, state)
         if state.reading.kafka.value is not None:
             _offsets(add, state, partitions)
+            _time(add, state)
     yield from families.all.values()
 
 
@@ -203,6 +206,25 @@ def _offsets(add: Add, state: ClusterState, partitions: bool) -> None:
         add("kafka_consumergroup_group_sum_lag", text, sum(everything), group=group)
 
 
+def _time(add: Add, state: ClusterState) -> None:
+    """Add how far behind in time each topic is."""
+    for topic, found in state.behind.items():
+        for name, text, value in (
+            ("lag", "Age of the oldest record of the topic that the group has not committed", found.age),
+            ("catch_up", "Time to catch up at the present rates, +Inf for never", found.catch_up),
+            (
+                "kept",
+                "Time until retention deletes a record that is not committed, a lower bound",
+                found.kept,
+            ),
+            ("max_lag", "How old that record may be by the settings", state.settings.max_lag_of(topic)),
+        ):
+            if value is not None:
+                add(f"muster_topic_{name}_seconds", text, value, topic=topic)
+        text = "Whether most of the time is over for which retention keeps such a record"
+        add("muster_topic_near_deletion", text, found.near_deletion, topic=topic)
+
+
 def _partition(add: Add, group: str, state: ClusterState, tp: TopicPartition) -> None:
     offsets, (topic, partition) = state.offsets, tp
     for name, text, known in (
@@ -214,7 +236,8 @@ def _partition(add: Add, group: str, state: ClusterState, tp: TopicPartition) ->
     owner, host = _owner(state, tp)
     for name, text, value in (
         ("offset", "Committed offset of the group", offsets.committed.get(tp)),
-        ("lag", "Records of the partition that the group has not processed", offsets.lag(tp)),
+        ("lag", "Records of the partition that the group has not committed", offsets.lag(tp)),
+        ("lag_seconds", "Age of the oldest of these records", _age(state, tp)),
     ):
         if value is not None:
             add(
@@ -228,6 +251,13 @@ def _partition(add: Add, group: str, state: ClusterState, tp: TopicPartition) ->
                 consumer_id=owner,
                 client_id=owner,
             )
+
+
+def _age(state: ClusterState, tp: TopicPartition) -> float | None:
+    """Return how far behind in time a partition is, None if that is not known."""
+    topic, partition = tp
+    known = state.time_lags.get(topic, {}).get(partition)
+    return known.age if known is not None else time_lag(Look(), state.offsets, tp).age
 
 
 def _owner(state: ClusterState, tp: TopicPartition) -> tuple[str, str]:

@@ -390,6 +390,11 @@ class ClusterSettings(_Settings):
     schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
     stuck_after: Duration = 300.0
+    max_lag: dict[Annotated[str, AfterValidator(check_pattern)], Annotated[Duration, Field(gt=0)]] = Field(
+        default_factory=dict
+    )
+    """How old the oldest record of a topic may be that is not committed, by regular expressions that match its whole
+    name; the first that matches counts. One duration is for each topic."""
     on_stuck: tuple[NotifierSettings, ...] = ()
     """What is called when `advance_state`, `fetch_partitions`, `fetch_consumers` or, for good, a consumer fails."""
     rebalance_delay: Duration = 0.0
@@ -419,6 +424,11 @@ class ClusterSettings(_Settings):
             if isinstance(value, list)
             else value
         )
+
+    @field_validator("max_lag", mode="before")
+    @classmethod
+    def _of_all(cls, value: Any) -> Any:
+        return value if isinstance(value, dict) else {".*": value}
 
     @field_validator("assignor", "shadow_assignor", mode="before")
     @classmethod
@@ -454,6 +464,10 @@ class ClusterSettings(_Settings):
     def dead_letter_topic(self) -> str:
         """Where dead letters of this cluster go."""
         return self.consumers.dead_letter_topic or default_dead_letter_topic(self.name)
+
+    def max_lag_of(self, topic: str) -> float | None:
+        """Return the `max_lag` that `topic` is held to, None if there is none."""
+        return next((most for name, most in self.max_lag.items() if re.fullmatch(name, topic)), None)
 
     def consumer_ids(self) -> tuple[str, ...]:
         """Return the ids of the consumers that Airflow runs for this cluster."""

@@ -106,10 +106,6 @@ class Offsets:
             raise KafkaError("Kafka does not answer")
         return self.brokers.offsets(partitions, groups)
 
-    def without_records(self, begins: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Every offset is a record's here."""
-        return set()
-
 
 @dataclass
 class Lister:

@@ -41,6 +41,12 @@ export function duration(seconds) {
   return `${Math.floor(total / size)} ${name}${rest ? ` ${rest} ${nextName}` : ""}`;
 }
 
+/** @param {Behind} behind @returns {string} how long it takes to catch up */
+export function catchUp({ catch_up: seconds, never, age }) {
+  if (never) return "does not catch up";
+  return !age || seconds === null || seconds < 1 ? "" : `caught up in ${calm(seconds)}`;
+}
+
 /** As `duration`, without what flickers: whole seconds. @param {number | null | undefined} seconds */
 export function calm(seconds) {
   if (seconds === null || seconds === undefined) return "–";

@@ -5,7 +5,7 @@
 
 import { commandButton, commandsOn, isUndo, takesPartitions } from "./commands.js";
 import { h } from "./dom.js";
-import { number, rate } from "./format.js";
+import { calm, number, rate } from "./format.js";
 import { age } from "./ages.js";
 import { Matrix } from "./matrix.js";
 import { consumerLink, empty, legend, saidBy, topicLink } from "./parts.js";
@@ -101,7 +101,7 @@ function detail(row, name, cluster, consumers) {
       fact("Owner", consumerLink(name, row.owner)),
       row.source ? fact("To close it", consumerLink(name, row.source)) : null,
       row.target ? fact("To have it next", consumerLink(name, row.target)) : null,
-      fact("Lag", number(row.lag)), fact("Arriving", rate(row.rate)),
+      fact("Lag", number(row.lag)), fact("Behind", calm(row.age)), fact("Arriving", rate(row.rate)),
       fact("Committed", number(row.committed)), fact("End", number(row.end)),
       row.parked ? fact("Held up by", row.parked.why) : null,
       row.parked?.answer ? fact("Decided", `${row.parked.answer.replace("_", " ")}, not done yet`) : null,

@@ -1,7 +1,7 @@
 /** The small parts that pages are put together from. All are plain elements, to be patched in (patch.js). */
 
 import { h } from "./dom.js";
-import { number } from "./format.js";
+import { calm, catchUp, number } from "./format.js";
 import { href } from "./router.js";
 import { look, PARTITION_ORDER, PARTITION_STATES, sign, word } from "./states.js";
 
@@ -60,6 +60,21 @@ export function figure(name, value, below) {
     h("dt", { text: name }),
     h("dd", {}, h("span", { class: "value" }, value), below ? h("span", { class: "below" }, below) : null),
   );
+}
+
+/** Seconds behind from which it is said for how long Kafka keeps what is unread. */
+const MENTIONED = 60;
+
+/**
+ * What is said below how far behind in time something is.
+ * @param {Behind} behind @param {number | null} [most] what the settings allow
+ */
+export function below(behind, most = null) {
+  const late = most !== null && behind.age !== null && behind.age > most;
+  const kept = behind.kept === null || !(behind.near || (behind.age ?? 0) >= MENTIONED) ? "" : `kept for ${calm(behind.kept)} at least`;
+  const parts = [late ? h("b", { class: "off", text: `max_lag is ${calm(most)}` }) : most === null ? "" : `max_lag is ${calm(most)}`,
+    catchUp(behind), behind.near ? h("b", { class: "off", text: kept }) : kept].filter(Boolean);
+  return parts.length ? h("span", {}, parts.flatMap((part, i) => (i ? [", ", part] : [part]))) : "";
 }
 
 /** @param {...Child} figures */

@@ -10,6 +10,7 @@
  * @property {string | null} source who is to close it
  * @property {string | null} target who is to have it next
  * @property {number | null} lag
+ * @property {number | null} age seconds, of the oldest record that is not committed
  * @property {number | null} rate
  * @property {number | null} committed
  * @property {number | null} end
@@ -30,6 +31,7 @@ export function partitionRows(answer) {
     source: who(answer.source, i),
     target: who(answer.target, i),
     lag: answer.lag[i] ?? null,
+    age: answer.age[i] ?? null,
     rate: answer.rate[i] ?? null,
     committed: answer.committed[i] ?? null,
     end: answer.end[i] ?? null,

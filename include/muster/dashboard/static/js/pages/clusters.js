@@ -4,9 +4,9 @@ import { age } from "../ages.js";
 import { read } from "../api.js";
 import { outOfReach } from "../banners.js";
 import { h } from "../dom.js";
-import { duration, number, plural, rate, short } from "../format.js";
+import { calm, duration, number, plural, rate, short } from "../format.js";
 import { askedChip, pausedChip, standsFor } from "../head.js";
-import { chip, empty, figure, figures, mark, saidBy, stateBar, stateWords } from "../parts.js";
+import { below, chip, empty, figure, figures, mark, saidBy, stateBar, stateWords } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 import { sign } from "../states.js";
@@ -76,6 +76,7 @@ function facts(one) {
       figure("Partitions", number(one.partitions), one.pinned ? `${number(one.pinned)} pinned` : stateWords(one.partition_states)),
       figure("Consumers live", number(consumers.live), off.length ? h("b", { class: "off", text: off.join(", ") }) : consumers.live ? "all there are" : "none"),
       figure("Lag", short(one.lag), one.lag_unknown ? `${plural(one.lag_unknown, "partition")} unknown` : "records"),
+      figure("Behind", calm(one.behind.age), below(one.behind)),
       figure("Arriving", rate(one.rate), one.consumed_rate === null ? "consumed: –" : `consumed: ${rate(one.consumed_rate)}`),
     ),
     stateBar(one.partition_states, "Partitions"),

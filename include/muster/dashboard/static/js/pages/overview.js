@@ -3,9 +3,9 @@
 import { age } from "../ages.js";
 import { of, read } from "../api.js";
 import { h } from "../dom.js";
-import { duration, number, plural, rate, short } from "../format.js";
+import { calm, duration, number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
-import { consumerLink, empty, figure, figures, lacking, mark, panel, stateWords, topicLink } from "../parts.js";
+import { below, consumerLink, empty, figure, figures, lacking, mark, panel, stateWords, topicLink } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href, setQuery } from "../router.js";
 import { sign } from "../states.js";
@@ -104,6 +104,7 @@ function glance(known) {
       figure("Consumers live", h("a", { href: href(summary.name, "consumers"), text: number(consumers.live) }),
         off.length ? h("b", { class: "off" }, off.map(([count, name, state], i) => h("a", { href: href(summary.name, "consumers", null, { state: String(state === "gone" ? "" : state) }), text: `${i ? ", " : ""}${number(Number(count))} ${name}` }))) : consumers.live ? "all there are" : "none"),
       figure("Lag", short(summary.lag), summary.lag_unknown ? `${plural(summary.lag_unknown, "partition")} unknown` : "records"),
+      figure("Behind", calm(summary.behind.age), below(summary.behind)),
       figure("Arriving", rate(summary.rate), `consumed: ${rate(summary.consumed_rate)}`),
       figure("Assignor", known.assignor.name, known.assignor.from_settings ? "by the settings" : h("a", { href: href(summary.name, "decisions"), text: "a person's choice" })),
     ),

@@ -4,9 +4,9 @@ import { age } from "../ages.js";
 import { of, read } from "../api.js";
 import { commandButton, commandsOn, isUndo, takesPartitions } from "../commands.js";
 import { h } from "../dom.js";
-import { number, plural, rate, short } from "../format.js";
+import { calm, number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
-import { banner, chip, consumerLink, figure, figures, lacking, mark, pairText, partitions, saidBy } from "../parts.js";
+import { banner, below, chip, consumerLink, figure, figures, lacking, mark, pairText, partitions, saidBy } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 
@@ -63,6 +63,7 @@ function drawn(answer, cluster, known) {
         figure("Partitions", number(row.partitions), row.pinned ? `${number(row.pinned)} pinned` : ""),
         figure("Owners", number(row.owners)),
         figure("Lag", short(row.lag), "records"),
+        figure("Behind", calm(row.behind.age), below(row.behind, row.max_lag)),
         figure("Arriving", rate(row.rate)),
         figure("Epoch", String(row.epoch), "grows with each plan"),
         figure("Group", h("span", { class: "mono small", text: answer.group_id || "–" }), answer.bootstrap_servers),

@@ -3,8 +3,8 @@
 import { age } from "../ages.js";
 import { of } from "../api.js";
 import { commandButton, commandsOn } from "../commands.js";
-import { h } from "../dom.js";
-import { duration, number, rate } from "../format.js";
+import { h, setText } from "../dom.js";
+import { calm, catchUp, duration, number, rate } from "../format.js";
 import { chip, empty, stateBar } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { RemoteList } from "../remote_list.js";
@@ -25,6 +25,10 @@ export function topicsView(cluster, query, refresh) {
     { id: "partitions", label: "#", by: true, class: "number", width: "4.5rem", hint: "Partitions", show: text((row) => number(row.partitions)) },
     { id: "owners", label: "Owners", class: "number wide", width: "5.5rem", hint: "Consumers that have partitions of it", show: text((row) => number(row.owners)) },
     { id: "lag", label: "Lag", by: true, class: "number", width: "7rem", hint: "Records not yet consumed", show: text((row) => number(row.lag)) },
+    { id: "age", label: "Behind", by: true, class: "number", width: "7rem", hint: "Age of the oldest record that is not committed, and how long it takes to catch up", show: (cell, row) => {
+      setText(cell, calm(row.behind.age));
+      cell.title = catchUp(row.behind);
+    } },
     { id: "rate", label: "Arriving", by: true, class: "number wide", width: "6.5rem", show: text((row) => rate(row.rate)) },
     { id: "reason", label: "Why", class: "wide muted", width: "24%", hint: "Why it left or reached its state", show: text((row) => row.stuck || row.error || row.reason) },
   ];
