@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model import TopicAssignment
+from muster.core.model import Seek, TopicAssignment
 from muster.core.ownership import (
     HELD_BACK,
     LONGEST_RENEWAL,
@@ -255,6 +255,23 @@ def test_request_about_the_flow_counts_beside_the_same_owners(consumer: Consumer
     assert not consumer.ownership.read("t", assignment({0}, 7, {1}), 99), "from before the pause"
     assert consumer.ownership.read("t", assignment({0}, 7, {1}), 99, synced=True), "that was restored"
     assert consumer.ownership.not_read(0.0) == {}
+
+
+def test_seek_that_a_backup_brings_back_is_not_carried_out_again(consumer: Consumer) -> None:
+    """ZooKeeper was restored to before the second seek, which changed no epoch."""
+    consumer.assign({0}, epoch=7)
+    first, second = Seek("first", 500), Seek("second", 20)
+    for seek in (first, second):
+        node = replace(assignment({0}, 7), seeks={0: seek})
+        assert consumer.ownership.read("t", node, 100)
+        offer = consumer.ownership.offer()
+        assert offer.seeks == {("t", 0): seek}
+        jump = Jump(consumer.ownership.held["t", 0].planned or 0, seek.offset, Why.SEEK)
+        plan = {"t": {0: (seek.offset, seek.offset)}}
+        consumer.ownership.planned(offer.asked, plan, {("t", 0): jump}, sought={("t", 0): seek})
+        consumer.ownership.processed(consumer.ownership.batch(), 0.0)
+    assert consumer.ownership.read("t", replace(assignment({0}, 7), seeks={0: first}), 101)
+    assert consumer.ownership.offer().seeks == {}
 
 
 def test_noted_epoch_counts_where_a_lower_one_was_obeyed(consumer: Consumer) -> None:

@@ -19,7 +19,7 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
 - It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`,
   or `sought` is not `noted`.
 - `sought` is the id of the last seek that was carried out, which goes with each commit; `noted` is the one that went
-  with `committed`.
+  with `committed`. An earlier one is not carried out again: it may come back with a ZooKeeper that was restored.
 - `claim_epoch` numbers the times that partitions were taken up: an answer of Kafka about an earlier one is ignored.
 - `claimed`: whatever keeps a former owner's late commit from landing is in place.
 - `announced`: the handler knows that the partition is this consumer's. `withdrawn`: it does not believe so, or not
@@ -297,6 +297,8 @@ class _Partition:
     """Since when handled records are not committed, on the caller's clock; None if all are."""
     sought: str = ""
     noted: str = ""
+    sought_before: set[str] = field(default_factory=set)
+    """The ids of the seeks that were carried out before that one, since it was taken up."""
     stopped: bool = False
     noted_stopped: bool = False
     """Whether its topic is stopped (`muster.core.poison`), and whether that went with `committed`."""
@@ -589,7 +591,7 @@ class Ownership:
             for tp, partition in self.held.items()
             if partition.offered
             and (seek := self.topics[tp[0]].seeks.get(tp[1])) is not None
-            and seek.id != partition.sought
+            and seek.id not in {partition.sought, *partition.sought_before}
         }
         known = frozenset(
             tp
@@ -700,6 +702,7 @@ class Ownership:
     def _seek(self, sought: Mapping[TopicPartition, Seek]) -> None:
         for tp, seek in sought.items():
             if partition := self.held.get(tp):
+                partition.sought_before.add(partition.sought)
                 partition.sought = seek.id
                 partition.start = partition.processed = seek.offset
                 partition.rejected = {at: e for at, e in partition.rejected.items() if at < seek.offset}
