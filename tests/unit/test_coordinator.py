@@ -623,10 +623,20 @@ def test_kafka_out_of_reach_for_too_long_fails_the_run(world: SimulatedCluster) 
     world.pause(299)
     assert one().compute_assignment().stuck == []
     world.pause(2)
-    assert any("Kafka's offsets were read last at" in line for line in one().compute_assignment().stuck)
+    assert any("Kafka's offsets were not read since" in line for line in one().compute_assignment().stuck)
     world.offsets.away = False
     [message] = one().compute_assignment().stuck
     assert message.startswith("topic t makes no progress"), "what was unknown has not moved"
+
+
+def test_offsets_that_were_never_read_are_named(world: SimulatedCluster) -> None:
+    """As where Kafka lists its topics, and the brokers that lead them are out of reach."""
+    world.offsets = SimulatedOffsets({("t", 3): 7}, away=True)
+    one = partial(coordinator, world, KAFKA, settings={"stuck_after": 300})
+    assert one().compute_assignment().stuck == []
+    world.pause(301)
+    [message] = one().compute_assignment().stuck
+    assert message.startswith("Kafka's offsets were not read since ")
 
 
 def too_small_for_u(world: SimulatedCluster) -> int:

@@ -263,5 +263,5 @@ def test_partitions_with_one_cause_are_one_line() -> None:
 
 
 def test_missing_looks_are_named_after_the_limit() -> None:
-    assert "read last at 1970-01-01T00:11:39" in blind(situation(look=Look(699.0)))
+    assert "not read since 1970-01-01T00:11:39" in blind(situation(look=Look(699.0)))
     assert blind(situation(look=Look(701.0))) == ""

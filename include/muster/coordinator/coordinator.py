@@ -615,7 +615,12 @@ class Coordinator:
             found = self.offsets.read(partitions, groups)
         except kafka.KafkaError as error:
             log.warning("%s; since when partitions stand still is not known", error)
-            return before
+            if before.at:
+                return before
+            self.store.note_look(
+                before, Look(now)
+            )  # as if it had seen nothing, so that `blind` counts from here
+            return Look(now)
         for error_ in found.errors:
             log.warning("%s; their lag counts as unknown", error_)
         took = time.monotonic() - began

@@ -192,8 +192,8 @@ def blind(situation: Situation) -> str:
     if not at or situation.now - at <= situation.stuck_after:
         return ""
     return (
-        f"Kafka's offsets were read last at {to_iso(at)}, so it is unknown which partitions stand still. What to do: "
-        "see whether the coordinator runs, and whether Kafka answers it."
+        f"Kafka's offsets were not read since {to_iso(at)}, so it is unknown which partitions stand still. What to "
+        "do: see whether the coordinator runs, and whether Kafka answers it."
     )
 
 
