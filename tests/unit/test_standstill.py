@@ -228,6 +228,23 @@ def test_decided_standstill_is_named_and_not_asked_about(case: str) -> None:
     assert line.endswith("not moved since 1970-01-01T00:10:00.000+00:00)") or "not moved since" in line
 
 
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pytest.param(status("a", 0, batch_seconds={0: 20.0}), id="its batch fails and begins again"),
+        pytest.param(replace(status("a", 0), batch_seconds=20.0), id="it is in no batch"),
+    ],
+)
+def test_batch_within_its_time_excuses_no_longer_standstill(batch: ConsumerStatus) -> None:
+    said = replace(batch, max_batch_time=60.0, details=ERRORS)
+    for stood, asked in ((420, False), (421, True)):
+        look = Look(NOW, {("t", 0): Mark(5, int(NOW) - stood)})
+        given = situation(statuses={"a": said}, look=look)
+        [found] = held_up(given)["t"]
+        assert found.asked is asked
+        assert ("INVALID_PRODUCER_ID_MAPPING" in found.why) is asked
+
+
 def test_pause_of_another_partition_decides_nothing() -> None:
     other = ConsumptionPause(**SAID, topic="t", partition=1)
     given = situation(overrides=Overrides(consumption=(other,)), failures={"a": "no answer"})

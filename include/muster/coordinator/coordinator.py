@@ -617,9 +617,7 @@ class Coordinator:
             log.warning("%s; since when partitions stand still is not known", error)
             if before.at:
                 return before
-            self.store.note_look(
-                before, Look(now)
-            )  # as if it had seen nothing, so that `blind` counts from here
+            self.store.note_look(before, Look(now))  # nothing was seen, and `blind` counts from here
             return Look(now)
         for error_ in found.errors:
             log.warning("%s; their lag counts as unknown", error_)

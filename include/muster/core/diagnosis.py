@@ -7,8 +7,9 @@ something: it goes in order through all that has to be so for a partition to be 
 Named without waiting for that are a batch beyond `max_batch_time`, a parked partition, a rebalance that takes longer
 than `stuck_after` though there is nothing to read, and, of a rebalance under way, the consumers that it waits for.
 
-A person is asked about what is named, unless a person has decided that it stands, it is with a handler for no longer
-than `max_batch_time`, or it is a record that its owner does not ask about, yet or for an hour (`muster.core.poison`).
+A person is asked about what is named, unless a person has decided that it stands, it waits for a batch that is with a
+handler for no longer than `max_batch_time` (and stands for no longer than twice that and `stuck_after`), or it is a
+record that its owner does not ask about, yet or for an hour (`muster.core.poison`).
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ def _cause(given: Situation, topic: str, partition: int, mark: Mark) -> Iterator
         yield _without_owner(given, topic, partition)
     else:
         yield _not_running(given, topic, partition, owner, assignment) or _not_moving(
-            given, topic, partition, owner
+            given, topic, partition, owner, mark
         )
 
 
@@ -374,14 +375,19 @@ def _not_running(
     return Waiting(topic, owner, Phase.START, (partition,), why)
 
 
-def _not_moving(given: Situation, topic: str, partition: int, owner: str) -> Waiting:
-    """Return why a partition that its owner runs does not move."""
+def _not_moving(given: Situation, topic: str, partition: int, owner: str, mark: Mark) -> Waiting:
+    """Return why a partition that its owner runs does not move.
+
+    It may have to wait for one batch before its own. Where it stands for longer than both may take, its batches come
+    to nothing, or it is in none.
+    """
     status = given.replies.statuses[owner]
     record = status.on(topic).failing.get(partition)
-    found = None if record is None else _failing(topic, partition, owner, record)
-    found = found or _batch(topic, partition, owner, status)
-    if found is not None:
-        return found
+    if record is not None:
+        return _failing(topic, partition, owner, record)
+    batch, two = _batch(topic, partition, owner, status), 2 * (status.max_batch_time or 0.0)
+    if batch is not None and (batch.asked or given.now - mark.since <= two + given.stuck_after):
+        return batch
     why = _with_errors("it reports that it runs them", status, topic, partition)
     return Waiting(topic, owner, Phase.PROGRESS, (partition,), why)
 
