@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from devstack.kafka import Kafka
 from muster.core.turns import Failure
+from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import GroupOffsets
 from muster.edges.kafka_fencing import FencedCommits, _Phase, transactional_id
 from muster.settings.connections import KafkaSettings
@@ -206,30 +207,48 @@ def test_fenced_owner_that_wakes_after_the_expiry_lands_nothing(world: World, ne
     assert b.status(world.topic)["refused"] == 0
 
 
+def claim_and_commit(world: World, commits: FencedCommits, offset: int) -> None:
+    key = (world.topic, 0)
+    world.until(lambda: not commits.claim([key]).failed)
+    world.until(lambda: commits.commit({key: offset}).done == {key: offset})
+
+
 @pytest.mark.parametrize("stands_before", [_Phase.SEND, _Phase.COMMIT])
 def test_fenced_transaction_that_wakes_after_the_expiry_lands_nothing(
     world: World, stands_before: _Phase
 ) -> None:
     key = (world.topic, 0)
     a, b = (FencedCommits(world.kafka, "c", world.group) for _ in range(2))
-
-    def claim_and_commit(commits: FencedCommits, offset: int) -> None:
-        world.until(lambda: not commits.claim([key]).failed)
-        world.until(lambda: commits.commit({key: offset}).done == {key: offset})
-
-    claim_and_commit(a, 10)
+    claim_and_commit(world, a, 10)
     fence = a._fences[key]
     fence.producer.begin_transaction()
     if stands_before is _Phase.COMMIT:
         fence.producer.send_offsets_to_transaction([KafkaPartition(*key, 20)], world.group.metadata(), 30)
         fence.sent = 20
     fence.phase = stands_before
-    claim_and_commit(b, 30)
+    claim_and_commit(world, b, 30)
     world.forget()
     for _ in range(5):
         assert not a.commit({key: 20}, owned=lambda *_: None).done
     assert world.committed() == 30
     assert a.commit({key: 20}, owned=lambda *_: False).refused.keys() == {key}
+    world.until(lambda: b.commit({key: 40}).done == {key: 40}, what="the next owner goes on")
+    a.close()
+    b.close()
+
+
+def test_fenced_letter_that_wakes_after_the_expiry_lands_nothing(world: World) -> None:
+    """Its producer writes a record, too, and not an offset alone."""
+    key = (world.topic, 0)
+    a, b = (FencedCommits(world.kafka, "c", world.group) for _ in range(2))
+    letters = {key: {19: ToWrite(make_topic(world.kafka, 1), None, b"letter", ())}}
+    claim_and_commit(world, a, 10)
+    claim_and_commit(world, b, 30)
+    world.forget()
+    for _ in range(5):
+        assert not a.commit({key: 20}, letters=letters, owned=lambda *_: None).done
+    assert world.committed() == 30
+    assert a.commit({key: 20}, letters=letters, owned=lambda *_: False).refused.keys() == {key}
     world.until(lambda: b.commit({key: 40}).done == {key: 40}, what="the next owner goes on")
     a.close()
     b.close()

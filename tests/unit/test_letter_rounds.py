@@ -67,6 +67,8 @@ class Letters:
         self.withheld: set[int] = set()
         self.answers: dict[str, Reason] = {}
         """By call: the error that its next one has. `landed` is a commit that has landed nevertheless."""
+        self.refusals: list[Reason] = []
+        """Of the next letters."""
         self.produced = 0
         self.looked = 0
         """How often it was looked whether the topic is there."""
@@ -116,7 +118,8 @@ class Producer:
         said = {name.removeprefix("muster."): text.decode() for name, text in headers}
         self.written.append((int(value), said, topic))
         self.letters.produced += 1
-        on_delivery(self.letters.answers.pop("produce", None), None)
+        refusals = self.letters.refusals
+        on_delivery(refusals.pop(0) if refusals else self.letters.answers.pop("produce", None), None)
 
     def flush(self, _timeout: float) -> int:
         self._hear("flush")
@@ -314,6 +317,15 @@ def test_letters_land_once_though_their_commit_times_out(rejecting: Round) -> No
     assert (rejecting.landed, rejecting.letters.produced, rejecting.committed) == ([7, 70], 2, 100)
 
 
+def test_letters_dropped_beside_a_refused_one_are_written_again(rejecting: Round) -> None:
+    """The broker has answered, so its producer is known there."""
+    dropped, denied = Reason(Reason._PURGE_QUEUE, "dropped"), Reason(Reason.INVALID_RECORD, "denied")
+    rejecting.letters.refusals = [dropped, denied]
+    assert "denied" in rejecting.write()
+    assert rejecting.write() == ""
+    assert (rejecting.landed, rejecting.letters.produced, rejecting.committed) == ([7, 70], 4, 100)
+
+
 @pytest.mark.parametrize("call", ["flush", "produce", "commit"])
 def test_letters_of_an_aborted_transaction_are_written_again(rejecting: Round, call: str) -> None:
     rejecting.letters.answers[call] = Reason(Reason.TOPIC_AUTHORIZATION_FAILED, "denied")
@@ -323,15 +335,18 @@ def test_letters_of_an_aborted_transaction_are_written_again(rejecting: Round, c
 
 
 @pytest.mark.parametrize(
-    ("code", "why"),
+    ("call", "code", "why"),
     [
-        (Reason._TRANSPORT, "its transaction failed"),
-        (Reason.UNKNOWN_PRODUCER_ID, "Kafka has forgotten its producer"),
+        ("flush", Reason._TRANSPORT, "its transaction failed"),
+        ("flush", Reason.UNKNOWN_PRODUCER_ID, "Kafka has forgotten its producer"),
+        ("produce", Reason._PURGE_QUEUE, "its transaction failed"),
     ],
 )
-def test_letters_in_doubt_await_the_owner_and_land_once(rejecting: Round, code: int, why: str) -> None:
+def test_letters_in_doubt_await_the_owner_and_land_once(
+    rejecting: Round, call: str, code: int, why: str
+) -> None:
     """A letter may have left, and an abort could reach a broker that has forgotten the producer."""
-    rejecting.letters.answers["flush"] = Reason(code, "gone")
+    rejecting.letters.answers[call] = Reason(code, "gone")
     assert "gone" in rejecting.write()
     said = rejecting.write()
     assert f"t [1]: {why}" in said

@@ -434,10 +434,11 @@ class Replay:
 
 
 class UndeliveredError(KafkaException):
-    """The brokers did not take records: those that `failed`, each with the reason."""
+    """The brokers did not take records: those that `failed`, each with the reason. The error's own is the first that
+    a broker gave, if one did."""
 
     def __init__(self, failed: Sequence[tuple[ToWrite, KafkaError_]]) -> None:
-        super().__init__(failed[0][1])
+        super().__init__(next((reason for _, reason in failed if reason.code() > 0), failed[0][1]))
         self.failed = failed
 
 

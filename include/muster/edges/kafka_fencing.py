@@ -226,7 +226,7 @@ class _Fence:
             reason.txn_requires_abort() or not reason.retriable()
         ):
             self.phase = _Phase.ABORT
-        if self.phase is _Phase.ABORT and reason.code() not in UNREACHABLE:
+        if self.phase is _Phase.ABORT and _is_answer(reason):
             self._abort(timeout)
 
     def _abort(self, timeout: float) -> None:
@@ -550,6 +550,12 @@ def _still_owned(owned: Owned, tp: TopicPartition, since: float, why: str) -> No
         raise TimeoutError(f"{why}, and it waits until ZooKeeper and Consul confirm the owner")
     if not known:
         raise _RefusedError(f"{why}, and another consumer has the partition now")
+
+
+def _is_answer(reason: confluent_kafka.KafkaError) -> bool:
+    """Tell whether a broker said so. librdkafka's own codes are negative; one of them stands for each record that it
+    drops with its transaction, whatever a broker said of that: that it has forgotten the producer, for example."""
+    return (reason.code() or 0) > 0
 
 
 def _stuck(fence: _Fence) -> bool:
