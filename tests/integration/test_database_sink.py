@@ -1,4 +1,7 @@
-"""`DatabaseSink` on a real PostgreSQL, and on SQLite: writers that die, stand still and come late at any step."""
+"""`DatabaseSink` on a real PostgreSQL, and on SQLite: writers that die, stand still and come late at any step.
+
+tests/integration/test_database_kinds.py has what is the same for all databases.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow as pa
-import pymysql
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,12 +24,11 @@ from hypothesis import strategies as st
 from devstack.postgresql import PostgreSQL
 from muster.sinks import Batch, DatabaseSink, SinkError
 from tests.support.database_writer import OFFSETS_TABLE, PARTITIONS, TABLE, TOPIC, batch_of, write
-from tests.support.mariadb import running_mariadb
 from tests.support.only_long import only_long
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMINING = 11
-"""Connect, cursor; two queries of two calls; INSERT, rollback, DELETE, rollback; close."""
+EXAMINING = 12
+"""Connect, cursor; two queries of two calls; INSERT, UPDATE, rollback; a query; close."""
 WRITING = {False: 15, True: 13}
 """By whether there was a batch before: connect, cursor; an UPDATE of two locks, before the first batch an INSERT of
 each; SELECT, fetch and a change of two partitions; cursor, INSERT; commit. Closing comes after them."""
@@ -80,7 +80,7 @@ AT = [
         marks=() if begun else only_long,
     )
     for begun, steps in WRITING.items()
-    for step in (7, 9, *range(EXAMINING + 1, EXAMINING + steps + 2))
+    for step in (8, 10, *range(EXAMINING + 1, EXAMINING + steps + 2))
 ]
 """The probe before and after its end, and each step of the transaction."""
 
@@ -170,37 +170,6 @@ def test_recreated_topic_is_written_beside_the_old_one(database: str) -> None:
     )
 
 
-def test_names_of_one_table_are_one_target(database: str) -> None:
-    for name in ("numbers", "public.numbers", '"numbers"'):
-        DatabaseSink("psycopg", {"conninfo": database}, name).store(*batch_of(0, 10))
-    assert found(database) == once(0, 10)
-    with pytest.raises(SinkError, match="table no_such_table: it is not there"):
-        DatabaseSink("psycopg", {"conninfo": database}, "no_such_table").store(*batch_of(0, 10))
-
-
-def test_driver_that_commits_each_statement_is_refused(database: str) -> None:
-    sink = DatabaseSink("psycopg", {"conninfo": database, "autocommit": True}, "numbers")
-    for _ in range(2):
-        with pytest.raises(SinkError, match="commits each statement by itself"):
-            sink.store(*batch_of(0, 10))
-    assert found(database) == {}
-    with psycopg.connect(database) as connection:
-        assert connection.execute("SELECT * FROM muster_offsets").fetchall() == [], "the probe is gone"
-
-
-def test_headers_become_json(database: str) -> None:
-    with psycopg.connect(database) as connection:
-        connection.execute("ALTER TABLE numbers ADD COLUMN headers jsonb")
-    rows, batch = batch_of(0, 1, (0,))
-    headers = pa.array([[{"key": "k", "value": b"v"}, {"key": "n", "value": None}]])
-    DatabaseSink("psycopg", {"conninfo": database}, "numbers").store(
-        rows.append_column("headers", headers), batch
-    )
-    with psycopg.connect(database) as connection:
-        stored = connection.execute("SELECT headers FROM numbers").fetchone()
-    assert stored == ([{"key": "k", "value": "dg=="}, {"key": "n", "value": None}],)
-
-
 def test_many_gaps_are_read_by_few_rows(database: str) -> None:
     write({"conninfo": database}, 0, 1)
     with psycopg.connect(database) as connection:
@@ -249,29 +218,6 @@ def test_options_of_no_use_are_named() -> None:
         DatabaseSink("no_such_driver", {}, "t")
     with pytest.raises(ValueError, match=r"'connect\.password' needs the environment variable NOT_SET_HERE"):
         DatabaseSink("sqlite3", {"password": "${NOT_SET_HERE}"}, "t")
-
-
-def test_mariadb_has_each_row_once_under_its_own_quotes(tmp_path: Path) -> None:
-    columns = "topic varchar(249), `partition` int, `offset` bigint, value blob, headers json"
-    with running_mariadb(tmp_path) as connect:
-        with pymysql.connect(**connect) as connection:
-            connection.cursor().execute(f"CREATE TABLE numbers ({columns})")
-            connection.cursor().execute(OFFSETS_TABLE)
-        for name, begin, end in (
-            ("numbers", 0, 10),
-            ("muster.numbers", 5, 20),
-            ("`numbers`", 30, 40),
-            ("numbers", 0, 50),
-        ):
-            rows, batch = batch_of(begin, end)
-            headers = pa.array([[{"key": "k", "value": b"v"}]] * rows.num_rows)
-            DatabaseSink("pymysql", connect, name).store(rows.append_column("headers", headers), batch)
-        refused = DatabaseSink("pymysql", {**connect, "autocommit": True}, "numbers")
-        with pytest.raises(SinkError, match="commits each statement by itself"):
-            refused.store(*batch_of(50, 60))
-        with pymysql.connect(**connect) as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT `partition`, `offset`, value FROM numbers")
-            assert Counter(cursor.fetchall()) == once(0, 50)
 
 
 cuts = st.lists(

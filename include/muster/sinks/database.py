@@ -6,7 +6,7 @@ import json
 import uuid
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib import import_module
 from itertools import chain
 from string import Formatter
@@ -18,14 +18,13 @@ from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
 from muster.sinks.coverage import Coverage
 from muster.sinks.database_kind import OTHER, Kind, identity_of, kind_of
-from muster.sinks.database_offsets import Execute, OffsetsTable, Place
+from muster.sinks.database_offsets import LOCK, Execute, OffsetsTable, Place
 from muster.sinks.expand import expand
 from muster.sinks.rows import Pieces, chunks, missing_rows, note_left_out, topic_id
 from muster.sinks.sink_error import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
 
 PARAMETERS = 2_000
 """At most so many values go with one statement; SQL Server takes 2,100, others more."""
@@ -114,7 +113,10 @@ class DatabaseSink:
                 first = next(computed, None)  # Spark begins before the transaction does
                 if self._transaction(chain([first] if first is not None else [], computed), batch):
                     return
-        except tuple(getattr(self._driver, name) for name in _OF_SINK) as error:
+        except self._driver.Error as error:
+            of_sink = tuple(getattr(self._driver, name) for name in _OF_SINK)
+            if self._target is not None and not isinstance(error, of_sink):
+                raise  # the rows'
             raise SinkError(f"table {self.table}: {type(error).__name__}: {error}") from error
         raise SinkError(
             f"table {self.offsets_table}: others have made the lock of a partition {TRIES} times; see which other "
@@ -124,7 +126,7 @@ class DatabaseSink:
     def _examine(self) -> str:
         """Look at the database before the first batch; returns the full name of the table.
 
-        Raises `SinkError` for a table that is not there, and for a driver that commits each statement by itself.
+        Raises `SinkError` for a table that is not there, and where rows and offsets would not be one transaction.
         """
         with closing(self._driver.connect(**self._connect)) as connection:
             execute = self._executing(connection)
@@ -133,20 +135,36 @@ class DatabaseSink:
                 row = execute(sql, values).fetchone()
                 return None if row is None else row[0]
 
-            self._kind = kind_of(ask, self._driver.Error, connection.rollback)
+            def roll_back() -> None:
+                with suppress(self._driver.Error):  # some drivers say so if no transaction is open
+                    connection.rollback()
+
+            self._kind = kind_of(ask, self._driver.Error, roll_back)
             if (target := identity_of(self._kind, self.table, ask)) is None:
                 raise SinkError(f"table {self.table}: it is not there; create it, or name another one")
+            if self._kind.engine and (engine := ask(self._kind.engine, target)):
+                raise SinkError(
+                    f"table {self.table}: its engine {engine} has no transactions; choose another engine"
+                )
             offsets = self._offsets(execute)
             probe: Place = (target, "", 0, uuid.uuid4().hex[:22])
-            offsets.insert(probe, (0, 1))
-            connection.rollback()
-            if offsets.delete(probe, 0):
-                connection.commit()
+            offsets.insert(probe, (LOCK, 1))
+            counted = offsets.lock(probe)
+            roll_back()
+            if offsets.has_lock(probe):
+                offsets.delete(probe, LOCK)
+                with suppress(self._driver.Error):
+                    connection.commit()
                 raise SinkError(
                     f"table {self.offsets_table}: the driver {self._driver.__name__} commits each statement by "
-                    "itself, so rows and offsets would not be one transaction; switch its autocommit off in 'connect'"
+                    "itself, or the table's engine has no transactions, so rows and offsets would not be one "
+                    "transaction; switch its autocommit off in 'connect', or choose another engine"
                 )
-            connection.rollback()
+            if not counted:
+                raise SinkError(
+                    f"table {self.offsets_table}: the driver {self._driver.__name__} does not tell how many rows a "
+                    "statement has changed, so no partition can be locked; choose another driver"
+                )
         return target
 
     def _transaction(self, rows: Iterator[pa.Table], batch: Batch) -> bool:
@@ -175,7 +193,14 @@ class DatabaseSink:
         return (self._target or self.table, *tp, topic_id(batch, tp[0]))
 
     def _offsets(self, execute: Execute) -> OffsetsTable:
-        return OffsetsTable(self.offsets_table, execute, self._driver.IntegrityError)
+        def sure(sql: str, values: tuple[Any, ...]) -> Any:
+            """Execute a statement with the offsets' table; no record is at fault for what fails there."""
+            try:
+                return execute(sql, values)
+            except self._driver.Error as error:
+                raise SinkError(f"table {self.offsets_table}: {type(error).__name__}: {error}") from error
+
+        return OffsetsTable(self.offsets_table, sure, self._driver.IntegrityError)
 
     def _executing(self, connection: Any) -> Execute:
         cursor = connection.cursor()

@@ -14,13 +14,15 @@ Ask = Callable[..., Any]
 class Kind:
     """One kind of database. `asked` is a query that only this kind answers with a text that contains `answer`.
 
-    `identity` is a query for the full name of the table that `?` names, None if there is no such table.
+    `identity` is a query for the full name of the table that `?` names, None if there is no such table; `engine` one
+    for the engine of the table with this full name, if that engine has no transactions.
     """
 
     asked: str
     answer: str
     quote: str = '"'
     identity: str = ""
+    engine: str = ""
 
     def quoted(self, name: str) -> str:
         """Return the name of a column as it stands in a statement."""
@@ -40,6 +42,8 @@ MYSQL = Kind(
     identity="SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE table_name = "
     "REPLACE(SUBSTRING_INDEX(?, '.', -1), '`', '') AND table_schema = REPLACE(IF(? LIKE '%.%', "
     "SUBSTRING_INDEX(?, '.', 1), DATABASE()), '`', '')",
+    engine="SELECT t.engine FROM information_schema.tables t JOIN information_schema.engines e "
+    "ON e.engine = t.engine WHERE CONCAT(t.table_schema, '.', t.table_name) = ? AND e.transactions <> 'YES'",
 )
 SQLITE = Kind(
     "SELECT sqlite_version()",

@@ -15,13 +15,14 @@ from typing import Any
 
 from muster.core.model import OffsetRange
 from muster.sinks.coverage import Coverage
+from muster.sinks.sink_error import SinkError
 
 LOCK = -1
 
 Place = tuple[str, str, int, str]
 """The sink's table, topic, partition and topic id."""
 Execute = Callable[[str, tuple[Any, ...]], Any]
-"""Executes a statement with `?` for its values; returns the cursor."""
+"""Executes a statement with `?` for its values; returns the cursor. Raises `SinkError` if it fails."""
 
 _PLACE = "target = ? AND topic = ? AND partition_number = ? AND topic_id = ?"
 _COLUMNS = "(target, topic, partition_number, topic_id, first_offset, next_offset)"
@@ -38,13 +39,20 @@ class OffsetsTable:
     def lock(self, place: Place) -> bool:
         """Keep other transactions from a partition; False if another one has just made its lock: begin again."""
         sql = f"UPDATE {self._name} SET next_offset = next_offset + 1 WHERE {_PLACE} AND first_offset = ?"  # noqa: S608
-        if self._execute(sql, (*place, LOCK)).rowcount:
+        if self._execute(sql, (*place, LOCK)).rowcount == 1:
             return True
         try:
             self.insert(place, (LOCK, 1))
-        except self._integrity_error:
-            return False
+        except SinkError as error:
+            if isinstance(error.__cause__, self._integrity_error):
+                return False
+            raise
         return True
+
+    def has_lock(self, place: Place) -> bool:
+        """Tell whether a partition has a lock."""
+        sql = f"SELECT next_offset FROM {self._name} WHERE {_PLACE} AND first_offset = ?"  # noqa: S608
+        return self._execute(sql, (*place, LOCK)).fetchone() is not None
 
     def near(self, place: Place, held: OffsetRange) -> list[OffsetRange]:
         """Return the stored ranges that `held` overlaps or touches, in order. Few rows are read, however many ranges
@@ -73,7 +81,6 @@ class OffsetsTable:
         """Add a row."""
         self._execute(f"INSERT INTO {self._name} {_COLUMNS} VALUES (?, ?, ?, ?, ?, ?)", (*place, *held))  # noqa: S608
 
-    def delete(self, place: Place, first: int) -> int:
-        """Delete a row; returns how many there were."""
-        sql = f"DELETE FROM {self._name} WHERE {_PLACE} AND first_offset = ?"  # noqa: S608
-        return int(self._execute(sql, (*place, first)).rowcount)
+    def delete(self, place: Place, first: int) -> None:
+        """Delete a row."""
+        self._execute(f"DELETE FROM {self._name} WHERE {_PLACE} AND first_offset = ?", (*place, first))  # noqa: S608
