@@ -20,6 +20,7 @@ from devstack.postgresql import PostgreSQL
 from muster.sinks import Batch, DatabaseSink, DeltaSink, SinkError
 from tests.support.database_writer import OFFSETS_TABLE
 from tests.support.only_long import only_long
+from tests.support.recipes import Recipe
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -83,7 +84,8 @@ def test_delta_table_has_moments_in_utc(spark: SparkSession, tmp_path: Path) -> 
 
 def test_database_has_each_row_once_and_as_it_was(spark: SparkSession, postgresql_server: PostgreSQL) -> None:
     url = postgresql_server.url("postgresql")
-    columns = 'topic text, partition int, "offset" bigint, value text, "timestamp" timestamptz'
+    columns = 'topic text, partition int, "offset" bigint, value text, "timestamp" timestamptz, headers jsonb'
+    headers = "array(named_struct('key', 'k', 'value', CAST('v' AS binary))) AS headers"
     with psycopg.connect(url) as connection:
         connection.execute(f"CREATE TABLE frames ({columns})")
         connection.execute(OFFSETS_TABLE)
@@ -91,12 +93,12 @@ def test_database_has_each_row_once_and_as_it_was(spark: SparkSession, postgresq
         sink = DatabaseSink("psycopg", {"conninfo": url}, "frames")
         for begin, end in ((0, 400), (100, 700), (0, 1000)):
             ranges: Ranges = {("t", 0): (begin, end), ("t", 1): (begin, end)}
-            sink(frame(spark, ranges).repartition(3), Batch(ranges, IDS))
+            sink(frame(spark, ranges).selectExpr("*", headers).repartition(3), Batch(ranges, IDS))
         with psycopg.connect(url) as connection:
             rows = connection.execute('SELECT partition, "offset", value FROM frames').fetchall()
-            moments = connection.execute('SELECT DISTINCT "timestamp" FROM frames').fetchall()
+            moments = connection.execute('SELECT DISTINCT "timestamp", headers FROM frames').fetchall()
         assert Counter(rows) == expected({("t", 0): (0, 1000), ("t", 1): (0, 1000)})
-        assert moments == [(AT,)]
+        assert moments == [(AT, [{"key": "k", "value": "dg=="}])]
     finally:
         with psycopg.connect(url) as connection:
             connection.execute("DROP TABLE frames, muster_offsets")
@@ -114,6 +116,16 @@ def test_delta_table_takes_frames_of_all_kinds(spark: SparkSession, tmp_path: Pa
     found = Counter(zip(*columns, strict=True))
     places = {(t, p, n) for (t, p), held in ranges.items() for n in range(*held) if n % 2 == 0}
     assert found == {place: 2 if place[2] == 4 else 1 for place in places}
+
+
+def test_parquet_recipe_holds_each_record_at_least_once(spark: SparkSession, tmp_path: Path) -> None:
+    scope: dict[str, Any] = {}
+    exec(Recipe("sinks.md", "Parquet files").code.replace("/data/flights", str(tmp_path)), scope)  # noqa: S102
+    ranges: Ranges = {("t", 0): (0, 10)}
+    for times in (1, 2):
+        scope["process"](frame(spark, ranges), Batch(ranges, IDS))
+        rows = spark.read.parquet(str(tmp_path)).select("partition", "offset", "value").collect()
+        assert Counter(map(tuple, rows)) == dict.fromkeys(expected(ranges), times)
 
 
 def write_large_batch(sink: str, options: dict[str, Any], records: int = 1_000_000) -> None:

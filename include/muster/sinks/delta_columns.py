@@ -42,7 +42,14 @@ def lacking(path: str, table: Schema, batch: Schema, new_columns: bool) -> list[
         for name, field in known.items()
         if name not in given and not field.nullable
     ]
-    new = [Field(f.name, f.type, True) for name, f in given.items() if name not in known]
+    alike = {name.casefold(): name for name in known}
+    faults += [
+        f"column {name!r} differs from {alike[name.casefold()]!r} of the table in capitals only; rename it in the "
+        "handler"
+        for name in given
+        if name not in known and name.casefold() in alike
+    ]
+    new = [Field(f.name, f.type, True) for name, f in given.items() if name.casefold() not in alike]
     if new and not new_columns:
         names = ", ".join(f"{field.name!r} ({_name(field.type)})" for field in new)
         faults.append(
