@@ -357,7 +357,19 @@ def test_types_are_widened_and_never_narrowed(
     }
 
 
+def test_column_in_other_capitals_is_refused(tmp_path: Path) -> None:
+    write(DeltaSink(str(tmp_path)), (0, 5))
+    rows, batch = batch_of(5, 10)
+    renamed = rows.rename_columns(["topic", "partition", "offset", "Value"])
+    with pytest.raises(SinkError, match="column 'Value' differs from 'value' of the table in capitals only"):
+        DeltaSink(str(tmp_path), new_columns=True).store(renamed, batch)
+    assert found(tmp_path) == once(0, 5)
+
+
 def test_table_that_is_not_as_said_is_refused(tmp_path: Path) -> None:
+    write(DeltaSink(str(tmp_path / "parted"), partition_by=["topic"]), (0, 5))
+    with pytest.raises(SinkError, match="is partitioned by topic, and 'partition_by' says partition"):
+        write(DeltaSink(str(tmp_path / "parted"), partition_by=["partition"]), (5, 10))
     write(DeltaSink(str(tmp_path)), (0, 5))
     with pytest.raises(SinkError, match="is partitioned by nothing, and 'partition_by' says topic"):
         write(DeltaSink(str(tmp_path), partition_by=["topic"]), (5, 10))
@@ -367,9 +379,18 @@ def test_table_that_is_not_as_said_is_refused(tmp_path: Path) -> None:
         write(DeltaSink(str(tmp_path)), (5, 10))
 
 
-@pytest.mark.parametrize("options", [{"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}, {"conditional_put": "disabled"}])
-def test_store_without_atomic_names_is_refused(options: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"two commits could take one name"):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"},
+        {"allow_unsafe_rename": "1"},
+        {"conditional_put": "disabled"},
+        {"AWS_S3_LOCKING_PROVIDER": "dynamodb"},
+    ],
+)
+def test_options_by_which_commits_could_take_one_name_are_refused(options: dict[str, str]) -> None:
+    [name] = options
+    with pytest.raises(ValueError, match=rf"'storage_options' \w*{name.lower()}: .*could take one name"):
         DeltaSink("s3://lake/flights", storage_options=options)
 
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import deltalake
 
 
-def delta_rows(path: Path, *columns: str) -> list[tuple[object, ...]]:
+def delta_rows(
+    path: Path | str, *columns: str, options: Mapping[str, str] | None = None
+) -> list[tuple[object, ...]]:
     """The rows of these columns, sorted; none while there is no table."""
-    if not deltalake.DeltaTable.is_deltatable(str(path)):
+    given = dict(options or {})
+    if not deltalake.DeltaTable.is_deltatable(str(path), given):
         return []
-    table = deltalake.DeltaTable(str(path)).to_pyarrow_table(columns=list(columns))
+    table = deltalake.DeltaTable(str(path), storage_options=given).to_pyarrow_table(columns=list(columns))
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ try:
     from muster.sinks.delta_columns import created, lacking
     from muster.sinks.delta_files import WRITTEN, FileWriter, added
     from muster.sinks.delta_log import NOTE, TableLog, Versions, app_id, entry
+    from muster.sinks.delta_store import probe, refuse_unsafe
     from muster.sinks.delta_upkeep import Upkeep
 except ImportError:  # the extra `delta`
     deltalake = None
@@ -26,7 +26,7 @@ from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
 from muster.sinks.expand import expand
 from muster.sinks.rows import note_left_out, topic_id
-from muster.sinks.sink_error import SinkError, from_task
+from muster.sinks.sink_error import SinkError, from_task, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 TRIES = 10
 FORGETS = "delta.setTransactionRetentionDuration"
 """The property of a table by which its log would forget which offsets stand there."""
-UNSAFE = {"aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "mount_allow_unsafe_rename"}
-"""Options of `deltalake` by which two commits may take one name."""
 
 Write = Callable[["FileWriter"], Iterable[Any]]
 """Has the rows of a batch written to files, and returns a row of `WRITTEN` for each."""
@@ -83,8 +81,9 @@ class DeltaSink:
         self._options = {
             name: expand(value, f"storage_options.{name}") for name, value in (storage_options or {}).items()
         }
-        _refuse_unsafe(self._options)
+        refuse_unsafe(self._options)
         self._upkeep = Upkeep(self.path, self._options) if upkeep else None
+        self._probed = False
         self._log: TableLog | None = None
         self._named: frozenset[str] = frozenset()
         self._head = b""
@@ -122,11 +121,11 @@ class DeltaSink:
             try:
                 return self._commit(columns, write, batch)
             except CommitFailedError as error:
-                log.warning("%s: %s; the table is read again", self.path, error)
+                log.warning("%s: %s; the table is read again", self.path, plain(error))
                 self._log = None
             except (DeltaError, OSError) as error:
                 self._log = None
-                raise SinkError(f"Delta table {self.path}: {error}") from error
+                raise SinkError(f"Delta table {self.path}: {plain(error)}") from error
             except BaseException:
                 self._log = None
                 raise
@@ -136,6 +135,9 @@ class DeltaSink:
 
     def _commit(self, columns: Any, write: Write, batch: Batch) -> None:
         apps = {tp: app_id(tp, topic_id(batch, tp[0])) for tp in batch.ranges}
+        if not self._probed:
+            probe(self.path, self._options)
+            self._probed = True
         known = self._look(columns)
         pieces: dict[TopicPartition, list[OffsetRange]] = {}
         for tp, held in batch.ranges.items():
@@ -226,18 +228,4 @@ class DeltaSink:
             raise SinkError(
                 f"Delta table {self.path} has the property {FORGETS}, by which its log forgets which offsets stand "
                 f"there; take it away (ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS}'))"
-            )
-
-
-def _refuse_unsafe(options: Mapping[str, str]) -> None:
-    """Raise ValueError for options by which an object store would let two commits take one name."""
-    given = {name.lower(): value.lower() for name, value in {**os.environ, **options}.items()}
-    for name in sorted(UNSAFE):
-        if given.get(name) in {"true", "1"}:
-            raise ValueError(f"'storage_options' {name}: two commits could take one name; leave it out")
-    for name in ("aws_conditional_put", "conditional_put"):
-        if given.get(name) == "disabled":
-            raise ValueError(
-                f"'storage_options' {name}: without a write that fails if the name is there two commits could take "
-                "one name; set it to 'etag'"
             )

@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction
 
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.rows import Pieces, by_partition, check, within
-from muster.sinks.sink_error import SinkError
+from muster.sinks.sink_error import SinkError, plain
 
 ROWS, BYTES = 64_000, 32 << 20
 """A row group ends at so many rows, or so many bytes in memory."""
@@ -54,7 +54,7 @@ class FileWriter:
         try:
             yield from self._write(batches)
         except (DeltaError, OSError) as error:
-            raise SinkError(f"Delta table {self.uri}: a file cannot be written: {error}") from error
+            raise SinkError(f"Delta table {self.uri}: a file cannot be written: {plain(error)}") from error
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files: dict[Values, _File] = {}

@@ -43,6 +43,8 @@ NOTE = "muster"
 RESTORED = "muster:restored"
 REMOVING = {"DELETE", "UPDATE", "MERGE", "TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE"}
 """Operations that remove or change rows, beside a WRITE that overwrites."""
+MOST = 1 << 40
+"""Bytes that no entry of a log has."""
 Versions = dict[str, int]
 """Delta Lake's transaction identifiers: version by application id."""
 Commit = Mapping[str, Any]
@@ -51,9 +53,11 @@ Commit = Mapping[str, Any]
 
 def entry(path: str, options: Mapping[str, str], version: int) -> bytes:
     """Return the log's entry at a version, b'' if it is not there."""
+    name = f"_delta_log/{version:020}.json"
     try:
-        store = DeltaStorageHandler(path, dict(options))
-        return bytes(store.open_input_file(f"_delta_log/{version:020}.json").read())
+        # Without a size the store is asked for it first, and no other thread of the process runs until it answers.
+        store = DeltaStorageHandler(path, dict(options), {name: MOST})
+        return bytes(store._handler.open_input_file(name).read())
     except (FileNotFoundError, TableNotFoundError):
         return b""
 

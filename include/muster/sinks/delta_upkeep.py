@@ -12,6 +12,7 @@ from typing import Any
 import deltalake
 
 from muster.sinks.batch import Batch
+from muster.sinks.sink_error import plain
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Upkeep:
                 "attempt is in %d s. If that lasts, run OPTIMIZE and VACUUM yourself and set 'upkeep' to false",
                 self._path,
                 type(error).__name__,
-                error,
+                plain(error),
                 EVERY,
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_CAUSE = re.compile(r"\s*(?:\x1b\[\d*m)*\u21b3(?:\x1b\[\d*m)*\s*")
 _RAISED = re.compile(r"^(?:[\w.]*\.)?SinkError: (.*)$", re.MULTILINE)
 
 
@@ -15,3 +16,8 @@ def from_task(error: Exception) -> SinkError | None:
     """Return the `SinkError` that a task raised, if that is what Spark reports with `error`."""
     found = _RAISED.search(str(error))
     return SinkError(found[1].strip()) if found else None
+
+
+def plain(error: Exception) -> str:
+    """Return in one line what `deltalake` says in several, with arrows and colours."""
+    return _CAUSE.sub(": ", str(error)).strip()
