@@ -123,6 +123,7 @@ def test_reports_of_a_paused_cluster_are_whole(world: SimulatedCluster, rebalanc
         errors=STRANGERS,
         warnings=[*WARNINGS, stands],
         states={"Closing" if rebalancing else "Stable": 2},
+        behind={"lag_seconds": 0.0, "topics_over_max_lag": 0, "topics_near_deletion": 0},
         woke=LONG_POLL_OVER,
         waited=20.0,
     )
