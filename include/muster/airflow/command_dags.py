@@ -210,7 +210,7 @@ def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param
         case Kind.PARTITIONS | Kind.NUMBER:
             pattern = PARTITION_LIST if each.kind is Kind.PARTITIONS else WHOLE_NUMBER
             return {each.name: Param("", pattern=f"^$|{pattern}", **texts)}
-        case Kind.PATTERN:
+        case Kind.FLAG:
             return {each.name: Param(False, **texts | {"type": ["null", "boolean"]})}
         case Kind.ASSIGNOR:
             options = 'Of the assignor, such as {"budget": 10}'
@@ -265,7 +265,7 @@ _PARTS: Mapping[Kind, tuple[str, ...]] = {Kind.ASSIGNOR: ("assignor", "options")
 
 
 def _given(each: Field, params: Mapping[str, Any]) -> Any:
-    if each.kind is Kind.PATTERN:
+    if each.kind is Kind.FLAG:
         return bool(params.get(each.name))
     if each.kind is not Kind.ASSIGNOR:
         if not (text := asked(params, each.name)) and not each.optional:

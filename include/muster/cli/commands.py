@@ -102,7 +102,7 @@ _PARAMETERS: Mapping[Kind, Callable[[Field], list[click.Parameter]]] = {
     Kind.TOPIC: _argument,
     Kind.PARTITIONS: _argument,
     Kind.NUMBER: _argument,
-    Kind.PATTERN: _flag,
+    Kind.FLAG: _flag,
     Kind.DESTINATION: _option,
     Kind.SOURCE: _option,
     Kind.TEXT: _option,

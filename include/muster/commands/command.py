@@ -125,8 +125,8 @@ class Kind(StrEnum):
     PARTITIONS = "partitions"
     NUMBER = "number"
     """A whole number from 0."""
-    PATTERN = "pattern"
-    """Whether the topic in the field before is a regular expression for whole names."""
+    FLAG = "flag"
+    """Yes or no."""
     DESTINATION = "destination"
     """Where a partition goes on, as `muster.core.seeking` reads it."""
     SOURCE = "source"
@@ -164,13 +164,13 @@ class Field:
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the field's value in `given`, the command's body in the HTTP API.
 
-        A set of numbers for partitions, an integer for numbers, a flag for patterns, `NamedAssignor` or None for
+        A set of numbers for partitions, an integer for numbers, True or False for flags, `NamedAssignor` or None for
         assignors, and text for all others. Raises `CommandError` for anything else.
         """
         value = given.get(self.name)
         if self.optional and value in (None, ""):
             return frozenset() if self.kind is Kind.PARTITIONS else ""
-        if self.kind is Kind.PATTERN:
+        if self.kind is Kind.FLAG:
             return bool(value)
         if self.kind is Kind.ASSIGNOR:
             return None if value is None else _assignor(value)

@@ -37,7 +37,7 @@ RECORD = (
 )
 TOPICS = (
     Field("topic", Kind.TOPIC, "Topic", "A topic in Kafka, or a regular expression for whole names"),
-    Field("pattern", Kind.PATTERN, "Pattern", "The topic is a regular expression, such as flights-.*"),
+    Field("pattern", Kind.FLAG, "Pattern", "The topic is a regular expression, such as flights-.*"),
 )
 SCOPE = (
     Field("topic", Kind.TOPIC, "Topic", "Empty for all topics of the cluster", optional=True),

@@ -49,7 +49,7 @@ _TYPES: Mapping[Kind, tuple[object, object]] = {
     Kind.SOURCE: (str, ...),
     Kind.TEXT: (str, ...),
     Kind.NUMBER: (str, ...),
-    Kind.PATTERN: (bool, False),
+    Kind.FLAG: (bool, False),
     Kind.ASSIGNOR: (AssignorChoice | None, ...),
 }
 """The type of a field in a request, and its default; `...` for none."""

@@ -136,7 +136,7 @@ async function give(command, { fixed = {}, guess = {} }) {
  */
 async function foreseenLines(command, body, values) {
   const given = body(values);
-  const open = command.fields.find((one) => !one.optional && !given[one.name]);
+  const open = command.fields.find((one) => !one.optional && one.kind !== "flag" && !given[one.name]);
   if (open) return `What it would do is shown here when ${open.label} is filled in.`;
   const sources = command.fields.filter((one) => one.kind === "source");
   if (sources.length && !sources.some((one) => given[one.name])) return "What it would do is shown here when a source is filled in.";
@@ -148,12 +148,12 @@ async function foreseenLines(command, body, values) {
 function fieldOf({ name: field, kind, label, hint, optional }, guess) {
   const known = clusterInSight();
   const suggestions = kind === "consumer" ? guess.consumers : kind === "assignor" ? known?.assignors : [];
-  return { name: field, label, hint, value: guess[field] ?? "", suggestions, flag: kind === "pattern", options: kind === "assignor", optional };
+  return { name: field, label, hint, value: guess[field] ?? "", suggestions, flag: kind === "flag", options: kind === "assignor", optional };
 }
 
 /** A field as the server takes it. @param {CommandField} field @param {Record<string, string>} values */
 function valueOf({ name: field, kind }, values) {
-  if (kind === "pattern") return values[field] === "on";
+  if (kind === "flag") return values[field] === "on";
   if (kind === "assignor") return { name: values[field], options: JSON.parse(values[`${field}-options`] || "{}") };
   return values[field];
 }
