@@ -231,6 +231,14 @@ def test_lost_records_show_in_status_and_on_the_page_and_check_does_not_fail(das
         "(retention, truncation); 'muster history --topic t'"
     )
     assert f"lost: {problem['what']}" in printed(dashboard)
+    owners["t", 0].left_out["t", 0] = (Loss(1, 9, 8, "after a seek", 999_002.0),)
+    assert [each["what"] for each in status(dashboard)["lost"]] == [*["lost-records"] * 2, "left-out-records"]
+    dashboard.look_again()
+    [problem] = dashboard.get("/c")["problems"]
+    assert (
+        "; 8 record(s) of topic t were left out by a sink, of partition(s) 0: by its own record they are stored "
+        "(after a seek); 'muster history --topic t' has their offsets"
+    ) in problem["what"]
 
 
 def test_front_ends_agree_on_lag(dashboard: Dashboard) -> None:

@@ -56,6 +56,7 @@ class Partition:
     position: int = None
     committed: int = None
     committed_at: float = 0.0
+    note: str = ""  # what stands in the metadata behind the topic id, and stays there
     drop: bool = False  # close it without committing
 
 
@@ -313,13 +314,14 @@ def take_up(key, partition):
     (there,) = consumers[place].committed([TopicPartition(*key)], timeout=KAFKA)
     if there.error:
         raise KafkaException(there.error)
-    mark, cluster, of_topic = [*(there.metadata or "").split(":"), "", ""][:3]
+    mark, cluster, of_topic, note = [*(there.metadata or "").split(":", 3), "", "", ""][:4]
     if mark == "muster" and cluster != CLUSTER:
         log(f"group {group} belongs to cluster {cluster}; give this cluster another one")
         return
     another = mark == "muster" and "" not in {topic_id, of_topic} and topic_id != of_topic
     if there.offset >= 0 and not another:
         partition.position, partition.committed, partition.committed_at = there.offset, there.offset, now()
+        partition.note = note if mark == "muster" else ""
     start = OFFSET_BEGINNING if partition.position is None else partition.position
     consumers[place].incremental_assign([TopicPartition(*key, start)])
     with lock:
@@ -353,7 +355,8 @@ def commit(key, partition):
     In a thread: librdkafka (2.16) can wait endlessly in `send_offsets_to_transaction` when a broker was restarted
     meanwhile, whatever time-out it is given. The next producer of that id ends such a transaction.
     """
-    item = TopicPartition(*key, partition.position, f"muster:{CLUSTER}:{partition.place[2]}")
+    stamp = f"muster:{CLUSTER}:{partition.place[2]}" + f":{partition.note}" * bool(partition.note)
+    item = TopicPartition(*key, partition.position, stamp)
     group, failures = consumers[partition.place].consumer_group_metadata(), []
     given = partition.producer, item, group, failures
     committing = threading.Thread(target=transact, args=given, daemon=True)

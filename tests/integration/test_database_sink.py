@@ -12,7 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devstack.postgresql import PostgreSQL
-from muster.sinks import Batch, DatabaseSink, SinkError
+from muster.sinks import Batch, DatabaseSink, OffsetRange, SinkError
 from tests.support.database_writer import OFFSETS_TABLE, PARTITIONS, TABLE, TOPIC, batch_of, write
 from tests.support.only_long import only_long
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMINING = 12
 """Connect, cursor; two queries of two calls; INSERT, UPDATE, rollback; a query; close."""
-WRITING = {False: 15, True: 13}
+WRITING = {False: 23, True: 21}
 """By whether there was a batch before: connect, cursor; an UPDATE of two locks, before the first batch an INSERT of
-each; SELECT, fetch and a change of two partitions; cursor, INSERT; commit. Closing comes after them."""
+each; SELECT and fetch of the rebuild, of the ranges near and of all, and a change, of two partitions; cursor, INSERT;
+commit. Closing comes after them."""
 IDLE = "-c idle_in_transaction_session_timeout=500ms"
 """As docs/sinks.md says, but shorter."""
 
@@ -124,6 +125,62 @@ def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
         frozen.send_signal(signal.SIGCONT)
         _, errors = frozen.communicate(timeout=60)
     assert found(database) == once(0, 30), errors
+
+
+@pytest.mark.parametrize(("begun", "step"), AT)
+def test_writer_frozen_at_a_step_before_a_rebuild_writes_nothing(
+    database: str, step: int, begun: bool
+) -> None:
+    if begun:
+        write({"conninfo": database}, 0, 5)
+    frozen = writer(database, 0, 20, step, signal.SIGSTOP)
+    _, status = os.waitpid(frozen.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), frozen.communicate()
+    try:
+        with psycopg.connect(database) as connection:
+            connection.execute("DELETE FROM numbers")
+        for begin, end in ((0, 9), (9, 14), (14, 30)):
+            write({"conninfo": database}, begin, end, rebuild=7)
+    finally:
+        frozen.send_signal(signal.SIGCONT)
+        _, errors = frozen.communicate(timeout=60)
+    committed = step > EXAMINING + WRITING[begun]
+    assert ("SinkError: table numbers: " in errors) == (not committed), errors
+    assert found(database) == once(0, 30)
+
+
+def test_rebuild_forgets_what_was_stored_and_is_handed_over_in_order(database: str) -> None:
+    connect = {"conninfo": database}
+    assert write(connect, 0, 10) == {(TOPIC, p): ((0, 10),) for p in PARTITIONS}
+    assert write(connect, 20, 30) == {(TOPIC, p): ((0, 10), (20, 30)) for p in PARTITIONS}
+    with psycopg.connect(database) as connection:
+        connection.execute("DELETE FROM numbers")
+    for begin, end in ((0, 10), (5, 25), (40, 50)):
+        stored = write(connect, begin, end, rebuild=7)
+    assert stored == {(TOPIC, p): ((0, 25), (40, 50)) for p in PARTITIONS}
+    for older in (6, 0):
+        with pytest.raises(
+            SinkError, match=rf"partition 0 was rebuilt as number 7, and this .* number {older},"
+        ):
+            write(connect, 25, 40, rebuild=older)
+    assert found(database) == once(0, 25) | once(40, 50)
+    write(connect, 40, 50, rebuild=8)
+    assert found(database) == Counter(once(0, 25)) + Counter(once(40, 50)) + Counter(once(40, 50))
+
+
+def test_running_sink_reports_what_others_have_stored(database: str) -> None:
+    sink = DatabaseSink("psycopg", {"conninfo": database}, "numbers")
+
+    def stored(begin: int, end: int, rebuild: int = 0) -> set[Sequence[OffsetRange]]:
+        rows, batch = batch_of(begin, end, rebuild=rebuild)
+        sink.store(rows, batch)
+        return set(batch.stored["table numbers"].values())
+
+    assert stored(0, 10) == {((0, 10),)}
+    write({"conninfo": database}, 20, 30)
+    write({"conninfo": database}, 10, 12)
+    assert stored(12, 14) == {((0, 14), (20, 30))}
+    assert stored(50, 60, rebuild=7) == {((50, 60),)}
 
 
 def test_writers_at_the_same_time_write_each_record_once(database: str) -> None:

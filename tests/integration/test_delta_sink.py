@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import TableNotFoundError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,9 +31,11 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.stack
 
 
-def write(sink: DeltaSink, *cuts: tuple[int, int], partitions: tuple[int, ...] = PARTITIONS) -> None:
+def write(
+    sink: DeltaSink, *cuts: tuple[int, int], partitions: tuple[int, ...] = PARTITIONS, rebuild: int = 0
+) -> None:
     for begin, end in cuts:
-        sink.store(*batch_of(begin, end, partitions))
+        sink.store(*batch_of(begin, end, partitions, rebuild))
 
 
 def found(path: Path) -> Counter[tuple[Any, ...]]:
@@ -108,9 +112,39 @@ def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
     newer = DeltaSink(str(table))
     if begun:
         write(newer, (0, 5))
-    frozen = writer(table, 0, 20, at(call, None if path is None else table / path, signal.SIGSTOP))
-    assert frozen.stdout is not None
-    pid = int(frozen.stdout.readline())
+    with frozen(table, call, path, eventually) as older:
+        assert found(table) == once(0, 20 if is_committed(call, path) else 5 if begun else 0)
+        write(newer, (0, 9), (9, 14), (14, 30))
+    output = older.communicate(timeout=60)
+    assert older.returncode == 0, output
+    assert found(table) == once(0, 30)
+
+
+@pytest.mark.parametrize(("begun", "call", "path"), [*FIRST, *LATER])
+def test_writer_frozen_at_a_step_before_a_rebuild_writes_nothing(
+    tmp_path: Path, begun: bool, call: str, path: str | None, eventually: Eventually
+) -> None:
+    table = tmp_path / "table"
+    if begun:
+        write(DeltaSink(str(table)), (0, 5))
+    with frozen(table, call, path, eventually) as older:
+        with suppress(TableNotFoundError):
+            deltalake.DeltaTable(str(table)).delete()
+        write(DeltaSink(str(table)), (0, 9), (9, 14), (14, 30), rebuild=7)
+    _, errors = older.communicate(timeout=60)
+    refused = "SinkError: Delta table" in errors and "partition 0 was rebuilt as number 7" in errors
+    assert refused == (not is_committed(call, path)), errors
+    assert found(table) == once(0, 30)
+
+
+@contextmanager
+def frozen(
+    table: Path, call: str, path: str | None, eventually: Eventually
+) -> Iterator[subprocess.Popen[str]]:
+    """A writer of the offsets 0 to 19 that stands still after a system call, and goes on at the end."""
+    process = writer(table, 0, 20, at(call, None if path is None else table / path, signal.SIGSTOP))
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
 
     def stopped() -> bool:
         tasks = Path(f"/proc/{pid}/task").iterdir()
@@ -118,14 +152,40 @@ def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
 
     try:
         eventually(stopped, what="SIGSTOP")
-        committed = call in {"linkat", "unlink"} and path is not None and commit(0) not in path
-        assert found(table) == once(0, 20 if committed else 5 if begun else 0)
-        write(newer, (0, 9), (9, 14), (14, 30))
+        yield process
     finally:
         os.kill(pid, signal.SIGCONT)
-        output = frozen.communicate(timeout=60)
-    assert frozen.returncode == 0, output
-    assert found(table) == once(0, 30)
+
+
+def is_committed(call: str, path: str | None) -> bool:
+    """Whether a writer that stands still after this step has committed its rows."""
+    return call in {"linkat", "unlink"} and path is not None and commit(0) not in path
+
+
+def test_rebuild_forgets_what_was_stored_and_is_handed_over_in_order(tmp_path: Path) -> None:
+    one, other = (DeltaSink(str(tmp_path)) for _ in range(2))
+    write(one, (0, 10), (20, 30))
+    deltalake.DeltaTable(str(tmp_path)).delete("partition = 0")
+    write(one, (0, 10), partitions=(0,), rebuild=7)
+    write(other, (5, 25), partitions=(0,), rebuild=7)
+    with pytest.raises(SinkError, match=r"partition 0 was rebuilt as number 7, and this .* of number 6, so"):
+        write(one, (25, 40), rebuild=6)
+    write(other, (0, 30), partitions=(1,))
+    write(one, (20, 40), partitions=(0,), rebuild=7)
+    assert found(tmp_path) == once(0, 40, (0,)) | once(0, 30, (1,))
+
+
+def test_stored_ranges_are_reported_with_each_batch(tmp_path: Path) -> None:
+    for cut, rebuild, ranges in (
+        ((0, 10), 0, ((0, 10),)),
+        ((20, 30), 0, ((0, 10), (20, 30))),
+        ((22, 25), 0, ((0, 10), (20, 30))),
+        ((40, 50), 7, ((40, 50),)),
+        ((0, 5), 7, ((0, 5), (40, 50))),
+    ):
+        rows, batch = batch_of(*cut, rebuild=rebuild)
+        DeltaSink(str(tmp_path)).store(rows, batch)
+        assert batch.stored == {f"Delta table {tmp_path}": {(TOPIC, p): ranges for p in PARTITIONS}}
 
 
 def test_writers_at_the_same_time_write_each_record_once(tmp_path: Path) -> None:
@@ -255,8 +315,9 @@ def test_restored_table_gets_missing_records_again(tmp_path: Path, running: bool
     assert found(tmp_path) == once(0, 50)
 
 
+@pytest.mark.parametrize("rebuild", [0, 7])
 def test_writer_that_missed_a_restore_doubles_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuild: int
 ) -> None:
     late = DeltaSink(str(tmp_path))
     write(late, (0, 10), (10, 20))
@@ -268,9 +329,11 @@ def test_writer_that_missed_a_restore_doubles_nothing(
         commit_of(table, *args, **options)
 
     monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", restored_before)
-    write(late, (20, 30), partitions=(0,))
-    write(DeltaSink(str(tmp_path)), (0, 40))
-    assert found(tmp_path) == once(0, 40)
+    write(late, (20, 30), partitions=(0,), rebuild=rebuild)
+    write(DeltaSink(str(tmp_path)), (0, 40), partitions=(0,), rebuild=rebuild)
+    write(DeltaSink(str(tmp_path)), (0, 40), partitions=(1,))
+    forgotten = once(0, 10, (0,)) if rebuild else {}
+    assert found(tmp_path) == Counter(once(0, 40)) + Counter(forgotten)
 
 
 restores = st.lists(
@@ -278,7 +341,8 @@ restores = st.lists(
         st.tuples(
             st.just("write"), st.integers(0, 1), st.sampled_from([(0,), (1,), (0, 1)]), st.integers(0, 20)
         ),
-        st.tuples(st.just("restore"), st.integers(0, 9), st.none(), st.none()),
+        st.tuples(st.just("restore"), st.integers(0, 9), st.just(()), st.just(0)),
+        st.tuples(st.just("rebuild"), st.just(0), st.sampled_from([(0,), (1,)]), st.just(0)),
     ),
     max_size=8,
 )
@@ -287,33 +351,50 @@ restores = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(restores)
 def test_restores_at_any_time_leave_each_record_once(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, Any, Any]]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, tuple[int, ...], int]]
 ) -> None:
+    """A rebuild forgets what is stored of its partition, and leaves the rows."""
     path = tmp_path_factory.mktemp("delta")
     sinks = [DeltaSink(str(path)) for _ in range(2)]
     write(sinks[0], (0, 1))
-    stood = [once(0, 0), once(0, 1)]
+    rebuilds, begun = dict.fromkeys(PARTITIONS, 0), dict.fromkeys(PARTITIONS, 0)
+    nothing = dict.fromkeys(PARTITIONS, frozenset[int]())
+    first = dict.fromkeys(PARTITIONS, frozenset({0}))
+    stood = [(Counter[tuple[Any, ...]](), nothing), (Counter(once(0, 1)), first)]
     for step, number, partitions, begin in steps:
         table = deltalake.DeltaTable(str(path))
+        after, stored = stood[-1]
         if step == "restore":
             target = number % max(1, table.version())
             table.restore(target)
-            stood += [stood[target]] * (deltalake.DeltaTable(str(path)).version() + 1 - len(stood))
-        else:
-            write(sinks[number], (begin, begin + 7), partitions=partitions)
-            after = stood[-1] | once(begin, begin + 7, partitions)
-            stood += [after] * (deltalake.DeltaTable(str(path)).version() + 1 - len(stood))
-        assert found(path) == stood[-1]
+            after, stored = stood[target]
+        elif step == "rebuild":
+            rebuilds |= {p: rebuilds[p] + 1 for p in partitions}
+        for p in partitions if step == "write" else ():
+            write(sinks[number], (begin, begin + 7), partitions=(p,), rebuild=rebuilds[p])
+            known = stored[p] if begun[p] == rebuilds[p] else frozenset()
+            begun[p] = rebuilds[p]
+            new = frozenset(range(begin, begin + 7)) - known
+            after = after + Counter(key for key in once(begin, begin + 7, (p,)) if key[1] in new)
+            stored = stored | {p: known | new}
+            stood += [(after, stored)] * (deltalake.DeltaTable(str(path)).version() + 1 - len(stood))
+        stood += [(after, stored)] * (deltalake.DeltaTable(str(path)).version() + 1 - len(stood))
+        assert found(path) == after
 
 
 def test_removal_by_others_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sink = DeltaSink(str(tmp_path))
     write(sink, (0, 10))
     deltalake.DeltaTable(str(tmp_path)).delete("offset < 5")
-    write(sink, (10, 20), (20, 30))
-    said = [record.message for record in caplog.records if "removed by others" in record.message]
-    assert len(said) == 1
-    assert "DELETE at version 2" in said[0]
+    notices = []
+    for begin in (10, 20):
+        rows, batch = batch_of(begin, begin + 10)
+        sink.store(rows, batch)
+        notices += batch.notices
+    assert notices == [record.message for record in caplog.records if "removed rows" in record.message]
+    (said,) = notices
+    assert "others have changed or removed rows (DELETE at version 2); records that stood there" in said
+    assert said.endswith("delete what is left of them and seek back to them with --rebuild")
 
 
 def test_missing_columns_are_null_and_new_ones_added_if_allowed(tmp_path: Path) -> None:

@@ -263,6 +263,25 @@ def test_hand_overs_read_nothing_twice_and_lose_nothing(
     assert world.registered() == set()
 
 
+def test_note_in_the_metadata_stays_there(world: ForeignCluster, eventually: Eventually) -> None:
+    eventually(lambda: world.snapshot() is not None, 30, "the topic is taken up")
+    found = world.snapshot()
+    assert found is not None
+    assert found.assignment is not None
+    stamp = f"muster:{world.name}:{found.assignment.topic_id}:9f0c::1764338460"
+    places = [(world.name, number) for number in range(PARTITIONS)]
+    world.group.commit(dict.fromkeys(places, 0), dict.fromkeys(places, stamp))
+    world.start(FULL, "alpha")
+    world.until(alpha=PARTITIONS)
+    world.produce(100)
+    eventually(lambda: world.committed() == 100, 30, "alpha commits")
+    world.start(FULL, "beta")
+    world.until(alpha=2, beta=2)
+    world.produce(100)
+    eventually(lambda: world.committed() == 200, 30, "both commit")
+    assert world.stamps() == {stamp}
+
+
 def isolate(world: ForeignCluster) -> None:
     assert world.discovery.overrides.isolate("alpha", by="test", why="frozen", at=0.0)
 

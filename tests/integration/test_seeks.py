@@ -20,7 +20,7 @@ from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import PartitionsReport
 from muster.core.history import Transitions
 from muster.core.model import Seek, State, TopicState
-from muster.core.positions import format_stamp, last_sought
+from muster.core.positions import Note, format_stamp, noted
 from muster.core.wire import assignment_path, format_state, parse_assignment, state_path
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
@@ -83,7 +83,7 @@ class SeekedTopic:
         with self.coordinator() as one:
             assert one.fetch_partitions().new_topics == [topic]
             topic_id: str = one.store.snapshots()[topic].assignment.topic_id  # type: ignore[union-attr]
-        stamp = format_stamp(self.hand.cluster, topic_id, "")
+        stamp = format_stamp(self.hand.cluster, topic_id)
         places = [(topic, p) for p in range(PARTITIONS)]
         self.group.commit(dict.fromkeys(places, committed), dict.fromkeys(places, stamp))
         return topic_id
@@ -107,20 +107,20 @@ class SeekedTopic:
             return one.fetch_partitions()
 
     def stamps(self, seek: str) -> dict[tuple[str, int], str]:
-        stamp = format_stamp(self.hand.cluster, self.topic_id, seek)
+        stamp = format_stamp(self.hand.cluster, self.topic_id, Note(seek))
         return dict.fromkeys(((self.topic, p) for p in range(PARTITIONS)), stamp)
 
     def coordinator(self) -> AbstractContextManager[Coordinator]:
         return open_coordinator(self.cluster, self.zookeeper, self.consul, self.kafka)
 
-    def seek(self, to: str, partitions: str = "") -> CommandOutcome:
-        given = {"to": to, "topic": self.topic, "partitions": partitions}
+    def seek(self, to: str, partitions: str = "", *, rebuild: bool = False) -> CommandOutcome:
+        given = {"to": to, "topic": self.topic, "partitions": partitions, "rebuild": rebuild}
         return carry_out(COMMANDS["seek"], self.target, ANN, given, "test")
 
     def committed(self) -> dict[int, tuple[int, str]]:
         found = self.group.positions((self.topic, p) for p in range(PARTITIONS))
         return {
-            p: (at.offset, last_sought(at, self.topic_id)) for (_, p), at in found.items() if at is not None
+            p: (at.offset, noted(at, self.topic_id).sought) for (_, p), at in found.items() if at is not None
         }
 
     def asked_for(self) -> dict[int, int]:
@@ -165,7 +165,7 @@ def world(
 def test_seek_without_any_consumer_is_carried_out_by_the_coordinator_once(world: SeekedTopic) -> None:
     outcome = world.seek("-20", "0-1")
     assert outcome.lines[1] == f"topic {world.topic}, partition 0: 60 -> 40, 20 record(s) come again"
-    assert outcome.lines[3].startswith("together 40 record(s) come again and 0 are left out")
+    assert outcome.lines[3].startswith("together 40 record(s) come again and 0 are passed over")
     seek = outcome.values["seek"]
     with world.coordinator() as one:
         assert one.compute_assignment().needed
@@ -182,7 +182,7 @@ def test_seek_of_a_whole_cluster_is_carried_out_in_all_partitions_of_all_its_top
     other = world.another_topic(committed=30)
     given = {"to": "-40", "topic": "", "partitions": ""}
     lines = foreseen(COMMANDS["seek"], world.target, ANN, given).lines()
-    assert lines[-1].startswith("together 210 record(s) come again and 0 are left out")
+    assert lines[-2].startswith("together 210 record(s) come again and 0 are passed over")
     outcome = carry_out(COMMANDS["seek"], world.target, ANN, given, "test")
     assert outcome.lines[0].startswith(f"all topics of cluster {world.cluster.name} is to go on at -40")
     wanted = dict.fromkeys(((world.topic, p) for p in range(PARTITIONS)), 20)
@@ -222,6 +222,26 @@ def test_seek_of_an_owner_that_is_gone_is_carried_out_by_the_coordinator_and_rec
     late = former.commit({(world.topic, 0): 77}, world.stamps(""))
     assert late.refused.keys() == {(world.topic, 0)}, "what the former owner had under way cannot undo it"
     former.close()
+
+
+def test_rebuild_without_any_consumer_keeps_the_number_with_the_offset(world: SeekedTopic) -> None:
+    def number() -> dict[int, int]:
+        found = world.group.positions((world.topic, p) for p in range(PARTITIONS))
+        return {p: noted(at, world.topic_id).rebuild for (_, p), at in found.items()}
+
+    outcome = world.seek("earliest", "0-1", rebuild=True)
+    asked = outcome.values["rebuild"]
+    assert asked == int(ANN.at)
+    assert f"go on at earliest with a rebuild: {ANN}" in outcome.lines[0]
+    with world.coordinator() as one:
+        one.advance(20)
+        assert number() == {0: asked, 1: asked, 2: 0}
+        world.seek("-0", "0")
+        one.advance(20)
+        assert number() == {0: asked, 1: asked, 2: 0}, "a seek without a rebuild leaves it"
+        world.seek("earliest", "0", rebuild=True)
+        one.advance(20)
+        assert number() == {0: asked + 1, 1: asked, 2: 0}, "it grows though the clock stands"
 
 
 def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(world: SeekedTopic) -> None:
@@ -305,7 +325,7 @@ def test_newer_seek_replaces_one_that_waits_and_cancelling_takes_it_back(world: 
 def test_moment_is_made_the_first_offset_from_then_on(world: SeekedTopic) -> None:
     assert "partition 0: 60 -> 30" in world.seek("2023-11-14T22:13:50Z", "0").lines[1]
     assert world.asked_for() == {0: 30}
-    assert "40 record(s) are left out" in world.seek("2024-01-01", "1").lines[1]
+    assert "40 record(s) are passed over" in world.seek("2024-01-01", "1").lines[1]
 
 
 @pytest.mark.parametrize(
@@ -349,8 +369,11 @@ def test_starting_offset_outside_of_the_log_holds_the_topic_back_and_says_so(wor
 def test_preview_says_the_same_and_changes_nothing(world: SeekedTopic) -> None:
     given = {"to": "earliest", "topic": world.topic, "partitions": ""}
     lines = foreseen(COMMANDS["seek"], world.target, ANN, given).lines()
-    assert len(lines) == PARTITIONS + 1
-    assert lines[-1].startswith("together 180 record(s) come again")
+    assert len(lines) == PARTITIONS + 2
+    assert lines[-2].startswith("together 180 record(s) come again")
+    assert lines[-1] == (
+        f"topic {world.topic}, partition(s) 0-2: what sinks have is unknown: no consumer has it"
+    )
     assert world.asked_for() == {}
 
 

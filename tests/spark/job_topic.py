@@ -7,7 +7,7 @@ import uuid
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from muster.core.positions import last_sought
+from muster.core.positions import noted
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 
@@ -40,7 +40,7 @@ class Topic:
     def sought(self) -> dict[int, str]:
         """The id of the last seek of each partition, by what is committed."""
         found = self._group.positions([(self.name, number) for number in range(PARTITIONS)])
-        return {number: last_sought(at, "") for (_, number), at in found.items()}
+        return {number: noted(at, "").sought for (_, number), at in found.items()}
 
     def expected(self, *partitions: int) -> dict[tuple[str, int, int], int]:
         """Every record of these partitions, once."""

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import DataFrame, SparkSession
 
 from devstack.postgresql import PostgreSQL
-from muster.sinks import Batch
+from muster.sinks import Batch, SinkError
 from tests.conftest import Eventually
 from tests.support.recipes import Recipe
 
@@ -35,14 +35,13 @@ class Database:
         self._connection = connection
         self._dies_after = dies_after
 
-    def stored(self, *place: object) -> list[tuple[int, int]]:
-        self._connection.execute("INSERT INTO stored VALUES (%s, %s, %s, '[]') ON CONFLICT DO NOTHING", place)
-        row = self._connection.execute(
-            "SELECT ranges FROM stored WHERE topic = %s AND topic_id = %s AND partition = %s FOR UPDATE",
-            place,
-        ).fetchone()
+    def stored(self, *place: object) -> tuple[int, list[tuple[int, int]]]:
+        insert = "INSERT INTO stored VALUES (%s, %s, %s, 0, '[]') ON CONFLICT DO NOTHING"
+        self._connection.execute(insert, place)
+        of_place = "FROM stored WHERE topic = %s AND topic_id = %s AND partition = %s"
+        row = self._connection.execute(f"SELECT rebuild, ranges {of_place} FOR UPDATE", place).fetchone()
         assert row is not None
-        return [(begin, end) for begin, end in row[0]]
+        return row[0], [(begin, end) for begin, end in row[1]]
 
     def insert(self, rows: Iterable[dict[str, Any]]) -> None:
         for number, row in enumerate(rows):
@@ -51,10 +50,13 @@ class Database:
             values = (row["partition"], row["offset"], row["value"])
             self._connection.execute("INSERT INTO rows VALUES (%s, %s, %s)", values)
 
-    def set_stored(self, topic: str, topic_id: str, partition: int, ranges: Iterable[object]) -> None:
-        place = (Jsonb(list(ranges)), topic, topic_id, partition)
+    def set_stored(
+        self, topic: str, topic_id: str, partition: int, rebuild: int, ranges: Iterable[object]
+    ) -> None:
+        row = (rebuild, Jsonb(list(ranges)), topic, topic_id, partition)
         self._connection.execute(
-            "UPDATE stored SET ranges = %s WHERE topic = %s AND topic_id = %s AND partition = %s", place
+            "UPDATE stored SET rebuild = %s, ranges = %s WHERE topic = %s AND topic_id = %s AND partition = %s",
+            row,
         )
 
 
@@ -64,7 +66,7 @@ def url(postgresql_server: PostgreSQL) -> Iterator[str]:
     with psycopg.connect(found) as connection:
         connection.execute('CREATE TABLE rows (partition int, "offset" bigint, value text)')
         connection.execute(
-            "CREATE TABLE stored (topic text, topic_id text, partition int, ranges jsonb,"
+            "CREATE TABLE stored (topic text, topic_id text, partition int, rebuild bigint, ranges jsonb,"
             " PRIMARY KEY (topic, topic_id, partition))"
         )
     yield found
@@ -86,10 +88,11 @@ def sink(url: str, dies_after: int | None = None) -> Process:
     return process
 
 
-def batch(spark: SparkSession, begin: int, end: int) -> tuple[DataFrame, Batch]:
+def batch(spark: SparkSession, begin: int, end: int, rebuild: int = 0) -> tuple[DataFrame, Batch]:
     rows = [("t", p, n, f"{p}/{n}") for p in (0, 1) for n in range(begin, end)]
     frame = spark.createDataFrame(rows, "topic string, partition int, offset long, value string")
-    return frame, Batch({("t", p): (begin, end) for p in (0, 1)}, {"t": "an-id"})
+    ranges = {("t", p): (begin, end) for p in (0, 1)}
+    return frame, Batch(ranges, {"t": "an-id"}, rebuilds=dict.fromkeys(ranges, rebuild))
 
 
 def once(begin: int, end: int) -> dict[tuple[int, int, str], int]:
@@ -109,6 +112,19 @@ def test_own_sink_recipe_writes_each_record_once_in_whatever_batches_it_comes(
     assert written(url) == once(0, 40)
 
 
+def test_own_sink_recipe_forgets_with_a_rebuild_and_refuses_an_older_one(
+    spark: SparkSession, url: str
+) -> None:
+    sink(url)(*batch(spark, 0, 10))
+    with psycopg.connect(url) as connection:
+        connection.execute("DELETE FROM rows")
+    sink(url)(*batch(spark, 0, 5, rebuild=7))
+    with pytest.raises(SinkError, match="t 0 was rebuilt as number 7 since"):
+        sink(url)(*batch(spark, 0, 10))
+    sink(url)(*batch(spark, 0, 10, rebuild=7))
+    assert written(url) == once(0, 10)
+
+
 def test_own_sink_recipe_writes_nothing_of_a_batch_in_which_it_dies(spark: SparkSession, url: str) -> None:
     sink(url)(*batch(spark, 0, 5))
     with pytest.raises(KilledError):
@@ -124,13 +140,12 @@ def test_own_sink_recipe_has_a_replaced_consumer_wait_for_its_successor_and_writ
     late = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     with ThreadPoolExecutor() as pool, psycopg.connect(url) as successor:
         database = Database(successor, None)
-        stored = database.stored("t", "an-id", 0)
-        assert stored == []
+        assert database.stored("t", "an-id", 0) == (0, [])
         replaced = pool.submit(sink(url), *batch(spark, 0, 10))
         with psycopg.connect(url, autocommit=True) as looking:
             eventually(lambda: looking.execute(late).fetchone() != (0,), 60, "it waits")
         database.insert([{"partition": 0, "offset": n, "value": f"0/{n}"} for n in range(10)])
-        database.set_stored("t", "an-id", 0, [(0, 10)])
+        database.set_stored("t", "an-id", 0, 0, [(0, 10)])
         successor.commit()
         replaced.result(60)
     assert written(url) == once(0, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from contextlib import closing
@@ -10,7 +11,9 @@ from pathlib import Path
 import deltalake
 import pytest
 
+from muster.commands.actions.sinks import Effect
 from muster.core.model import Seek
+from muster.core.wire import parse_status
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
@@ -61,3 +64,22 @@ def test_rows_that_are_gone_are_written_again_or_named(
             job.status()["errors"]
         )
         assert delta_rows(table, "offset") == []
+        assert "others have changed or removed rows (DELETE at version" in str(job.status()["errors"])
+
+        places = [(topic.name, p) for p in range(PARTITIONS)]
+
+        def stored() -> dict[int, str]:
+            """What a preview of a seek to offset 20 says of each partition."""
+            known = parse_status(json.dumps(job.status()).encode(), "u").on(topic.name).stored
+            effect = Effect(dict.fromkeys(places, 20), {tp: known[tp[1]] for tp in places})
+            return {tp[1]: effect.of(tp) for tp in places}
+
+        leaves_out = f"; Delta table {table} leaves out 20 of them"
+        assert stored() == dict.fromkeys(range(PARTITIONS), leaves_out)
+        coordinator.seek(topic.name, {0: Seek("s3", 30, 7)})
+        eventually(lambda: len(delta_rows(table, "offset")) == 10, 60, "written again")
+        eventually(lambda: topic.committed()[0] == 40, 60, "committed again")
+        assert job.status()["topics"][topic.name]["offsets"]["0"]["rebuild"] == 7
+        assert stored() == dict.fromkeys(range(PARTITIONS), leaves_out) | {
+            0: f"; Delta table {table} leaves out 10 of them"
+        }

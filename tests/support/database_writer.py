@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from muster.sinks import Batch, DatabaseSink
+from muster.sinks import Batch, DatabaseSink, OffsetRange
 from tests.support.stepping_driver import Steps
 
 TOPIC = "t"
@@ -29,23 +30,35 @@ CREATE TABLE numbers (topic text NOT NULL, partition integer NOT NULL, "offset" 
 """
 
 
-def batch_of(begin: int, end: int, partitions: tuple[int, ...] = PARTITIONS) -> tuple[pa.Table, Batch]:
-    """The records with offsets `begin` up to `end` of each partition, and their batch."""
-    places = [(partition, offset) for partition in partitions for offset in range(begin, end)]
-    rows = pa.table(
+def batch_of(
+    begin: int, end: int, partitions: tuple[int, ...] = PARTITIONS, rebuild: int = 0
+) -> tuple[pa.Table, Batch]:
+    """The records with offsets `begin` up to `end` of each partition, and their batch, of this rebuild."""
+    ranges = {(TOPIC, partition): (begin, end) for partition in partitions}
+    batch = Batch(ranges, {TOPIC: "an-id"}, rebuilds=dict.fromkeys(ranges, rebuild))
+    return rows_of(batch), batch
+
+
+def rows_of(batch: Batch) -> pa.Table:
+    """A row for each offset of a batch."""
+    places = [(*tp, offset) for tp, held in batch.ranges.items() for offset in range(*held)]
+    return pa.table(
         {
-            "topic": [TOPIC] * len(places),
-            "partition": pa.array([partition for partition, _ in places], pa.int32()),
-            "offset": pa.array([offset for _, offset in places], pa.int64()),
-            "value": pa.array([b"%d/%d" % place for place in places], pa.binary()),
+            "topic": [topic for topic, _, _ in places],
+            "partition": pa.array([partition for _, partition, _ in places], pa.int32()),
+            "offset": pa.array([offset for _, _, offset in places], pa.int64()),
+            "value": pa.array([b"%d/%d" % place[1:] for place in places], pa.binary()),
         }
     )
-    return rows, Batch({(TOPIC, partition): (begin, end) for partition in partitions}, {TOPIC: "an-id"})
 
 
-def write(connect: dict[str, Any], begin: int, end: int, driver: str = "psycopg") -> None:
-    """Write these records with a sink that knows of nothing yet."""
-    DatabaseSink(driver, connect, "numbers").store(*batch_of(begin, end))
+def write(
+    connect: dict[str, Any], begin: int, end: int, driver: str = "psycopg", rebuild: int = 0
+) -> dict[tuple[str, int], Sequence[OffsetRange]]:
+    """Write these records with a sink that knows of nothing yet; returns what it says is stored."""
+    rows, batch = batch_of(begin, end, rebuild=rebuild)
+    DatabaseSink(driver, connect, "numbers").store(rows, batch)
+    return batch.stored["table numbers"]
 
 
 def main() -> None:

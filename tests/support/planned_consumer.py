@@ -127,9 +127,7 @@ class PlannedConsumer:
     def acknowledge(self, due: dict[TopicPartition, Due]) -> None:
         """Kafka has committed this."""
         self.kafka.committed.update({tp: one.offset for tp, one in due.items()})
-        self.kafka.stamps.update(
-            {tp: format_stamp("c", "A", one.sought, one.stopped) for tp, one in due.items()}
-        )
+        self.kafka.stamps.update({tp: format_stamp("c", "A", one.note) for tp, one in due.items()})
         if due:
             self.agent.committed(due)
 

@@ -206,6 +206,7 @@ class SimulatedConsumer:
     failing: dict[tuple[str, int], FailingRecord] = field(default_factory=dict)
     batch_seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     losses: dict[tuple[str, int], tuple[Loss, ...]] = field(default_factory=dict)
+    left_out: dict[tuple[str, int], tuple[Loss, ...]] = field(default_factory=dict)
     paused: set[tuple[str, int]] = field(default_factory=set)
     errors: tuple[str, ...] = ()
     max_batch_time: float | None = None
@@ -268,6 +269,7 @@ class SimulatedConsumer:
                     failing={p: record for (name, p), record in self.failing.items() if name == t},
                     batch_seconds={p: took for (name, p), took in self.batch_seconds.items() if name == t},
                     losses={p: losses for (name, p), losses in self.losses.items() if name == t},
+                    left_out={p: losses for (name, p), losses in self.left_out.items() if name == t},
                     paused=frozenset(p for name, p in self.paused & self.running if name == t),
                 )
                 for t in topics

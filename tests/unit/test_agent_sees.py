@@ -8,11 +8,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
-from muster.core.model import Loss, Seek, TopicAssignment
+from muster.core.model import Loss, OffsetRange, Seek, TopicAssignment, TopicStatus
 from muster.core.ownership import LONGEST_RENEWAL, LONGEST_UNCOMMITTED, Place
-from muster.core.positions import Jump, Why
+from muster.core.positions import Jump, Note, Why
 from muster.core.turns import Failure
 from muster.core.wire import parse_status
+from muster.sinks.batch import SinkReport
 from tests.support.claiming import ClaimingAgent
 from tests.support.consumer_settings import consumer_settings
 
@@ -424,11 +425,40 @@ def test_handler_that_only_fails_starts_the_query_again_at_times(consumer: Consu
     assert consumer.page.get("/health").status_code == 503
 
 
-def test_records_left_out_after_a_seek_stand_on_the_page() -> None:
+def test_page_says_what_sinks_have_and_the_number_of_a_rebuild() -> None:
+    def page() -> TopicStatus:
+        return parse_status(consumer.page.get("/status").content, "u").on("t")
+
+    def pass_batch(ranges: list[OffsetRange], notices: tuple[str, ...] = ()) -> None:
+        report = SinkReport({}, {"table x": {("t", 3): ranges}} if ranges else {}, notices)
+        consumer.agent.batch_done(consumer.agent.batch_started(), None, sinks=report)
+
     consumer = Consumer()
     consumer.assign({3})
     consumer.plan({3: (50, 60)}, {3: 60})
-    consumer.agent.batch_done(consumer.agent.batch_started(), None, left_out={("t", 3): [(50, 52)]})
+    assert page().stored == {}, "unknown before the first batch"
+    pass_batch([])
+    assert page().stored == {3: {}}, "no sink is known"
+    consumer.plan({3: (60, 61)}, {3: 61})
+    pass_batch([(10 * n, 10 * n + 5) for n in range(30)], ("rows were removed",))
+    found = page().stored[3]["table x"]
+    assert (found.ranges[0], found.ranges[-1], len(found.ranges), found.more) == (
+        (100, 105),
+        (290, 295),
+        20,
+        10,
+    )
+    assert "sink: rows were removed" in consumer.page.get("/status").json()["errors"]
+    with consumer.agent.change() as own:
+        own.held["t", 3].note = Note(rebuild=7)
+    assert consumer.page.get("/status").json()["topics"]["t"]["offsets"]["3"]["rebuild"] == 7
+
+
+def test_records_left_out_after_a_seek_stand_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Consumer()
+    consumer.assign({3})
+    consumer.plan({3: (50, 60)}, {3: 60})
+    consumer.agent.batch_done(consumer.agent.batch_started(), None, sinks=SinkReport({("t", 3): [(50, 52)]}))
     assert "sink" not in str(consumer.page.get("/status").json()["errors"]), "of the last owner"
     asked = consumer.agent.offer(consumer.token).asked
     after = {"t": {3: (0, 20)}}
@@ -442,9 +472,12 @@ def test_records_left_out_after_a_seek_stand_on_the_page() -> None:
         {("t", 3): Jump(60, 0, Why.SEEK)},
         sought={("t", 3): Seek("s", 0)},
     )
-    consumer.agent.batch_done(consumer.agent.batch_started(), None, left_out={("t", 3): [(0, 20)]})
+    consumer.agent.batch_done(consumer.agent.batch_started(), None, sinks=SinkReport({("t", 3): [(0, 20)]}))
     (error,) = consumer.page.get("/status").json()["errors"]
     assert "partition 3: offsets 0 to 19 (20 record(s)) were left out after a seek" in error
+    monkeypatch.setattr("muster.core.losses.QUIET", 0.0)
+    (reported,) = parse_status(consumer.page.get("/status").content, "u").on("t").left_out[3]
+    assert (reported.begin, reported.end, reported.records, reported.why) == (0, 20, 20, "after a seek")
     metrics = consumer.page.get("/metrics").text
     assert re.search(r"^muster_consumer_left_out_records_total\{.*\} 2.0$", metrics, re.MULTILINE)
     assert re.search(

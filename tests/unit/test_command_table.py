@@ -106,4 +106,4 @@ def test_preview_in_words_is_cut_unless_all_is_asked_for_and_json_never(
 
 
 def test_history_names_are_all_in_words() -> None:
-    assert DID.keys() == {*COMMANDS, "clear-assignor", "lost-records"}
+    assert DID.keys() == {*COMMANDS, "clear-assignor", "lost-records", "left-out-records"}

@@ -13,8 +13,8 @@ from muster.consumer import committer
 from muster.consumer.agent import Agent
 from muster.consumer.committer import PlaceWorker
 from muster.core.model import TopicAssignment, TopicPartition
-from muster.core.ownership import Place
-from muster.core.positions import Committed
+from muster.core.ownership import Due, Place
+from muster.core.positions import Committed, Note
 from muster.edges.kafka import Identities, KafkaError, PartitionError
 from muster.edges.kafka_fencing import Claims, CommitOutcome
 
@@ -91,6 +91,22 @@ def agent() -> Agent:
 def worker(agent: Agent, kafka: Kafka) -> PlaceWorker:
     group: Any = kafka
     return PlaceWorker(agent, "c", PLACE, group, group, threading.Event())
+
+
+def test_lower_number_is_not_committed_after_a_higher_one(worker: PlaceWorker, kafka: Kafka) -> None:
+    """It became due for one thread before another one has committed the rebuild."""
+
+    def committed(number: int, claim_epoch: int = 1, *, lands: bool = True) -> list[object]:
+        kafka.outcome = CommitOutcome(done={TPS[0]: 5} if lands else {})
+        worker._commit({TPS[0]: Due(5, "A", claim_epoch, Note(rebuild=number))})
+        ((_, offsets, _),) = kafka.questions()  # type: ignore[misc]
+        return list(offsets)
+
+    assert committed(7) == [TPS[0]]
+    assert committed(0, lands=False) == []
+    assert committed(8) == [TPS[0]]
+    assert committed(7, lands=False) == []
+    assert committed(0, claim_epoch=2) == [TPS[0]], "of another owner's time, or another topic"
 
 
 def claimed(agent: Agent) -> set[TopicPartition]:

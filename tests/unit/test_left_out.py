@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from muster.core.left_out import REPORTED, LeftOutLog
+from muster.core.losses import QUIET
+from muster.core.model import Loss
 
 TP = ("t", 3)
 
@@ -24,7 +26,30 @@ def test_records_left_out_after_newer_ones_are_named() -> None:
         "topic 't', partition 3: offsets 12 to 19 (6 record(s)) were left out after newer ones were "
         "written: by the sink's own record they are stored"
     )
+    assert log.words(7.0).endswith("delete what is left of them, and seek back to them with --rebuild")
     assert log.words(6.0 + REPORTED) == ""
+
+
+def test_surprises_are_reported_for_the_history() -> None:
+    log = LeftOutLog()
+    log.passed(TP, 1, (0, 10), {}, 5.0)
+    for begin in (10, 20):
+        log.passed(TP, 1, (begin, begin + 10), {TP: [(begin, begin + 5)]}, float(begin))
+    log.sought(TP, 1)
+    log.passed(TP, 1, (0, 10), {TP: [(0, 10)]}, 30.0)
+    assert log.losses.whole(30.0 + QUIET) == {
+        TP: (
+            Loss(10, 25, 10, "after newer ones were written", 10.0),
+            Loss(0, 10, 10, "after a seek", 30.0),
+        )
+    }
+
+
+def test_notice_of_a_sink_stands_for_an_hour() -> None:
+    log = LeftOutLog()
+    log.notice("others have removed rows", 5.0)
+    assert log.words(6.0) == "others have removed rows"
+    assert log.words(5.0 + REPORTED) == ""
 
 
 def test_batch_that_failed_may_be_left_out() -> None:

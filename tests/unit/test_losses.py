@@ -9,7 +9,6 @@ import pytest
 from muster.core.history import CommandEntry
 from muster.core.losses import LONGEST, MOST, QUIET, REPORTED, WHAT, LossLog
 from muster.core.model import Loss
-from muster.core.positions import Jump, Why
 from muster.core.wire import parse_status
 from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import SimulatedCluster
@@ -21,9 +20,9 @@ LOST = Loss(30, 70, 40, "retention", 1_000_000.0)
 
 def test_losses_that_follow_one_another_are_one_and_reported_when_no_more_follows() -> None:
     log = LossLog()
-    log.note(TP, Jump(30, 50, Why.RETENTION), 100.0)
-    log.note(TP, Jump(60, 70, Why.RETENTION), 120.0)
-    log.note(("t", 2), Jump(100, 95, Why.TRUNCATION), 120.0)
+    log.note(TP, Loss(30, 50, 20, "retention", 100.0))
+    log.note(TP, Loss(60, 70, 10, "retention", 120.0))
+    log.note(("t", 2), Loss(95, 100, 5, "truncation", 120.0))
     assert log.whole(120.0 + QUIET - 1) == {}
     found = log.whole(120.0 + QUIET)
     assert found == {
@@ -38,7 +37,7 @@ def test_loss_that_goes_on_is_whole_after_a_while_and_another_one_begins() -> No
     log, now = LossLog(), 0.0
     for _ in range(10):
         log.whole(now)
-        log.note(TP, Jump(int(now), int(now) + 10, Why.RETENTION), now)
+        log.note(TP, Loss(int(now), int(now) + 10, 10, "retention", now))
         now += LONGEST / 4
     first, second, *_ = log.whole(now + QUIET)[TP]
     assert first.records == second.records
@@ -48,7 +47,7 @@ def test_loss_that_goes_on_is_whole_after_a_while_and_another_one_begins() -> No
 def test_consumer_reports_a_bounded_number_of_losses() -> None:
     log = LossLog()
     for partition in range(2 * MOST):
-        log.note(("t", partition), Jump(0, 1, Why.RETENTION), 0.0)
+        log.note(("t", partition), Loss(0, 1, 1, "retention", 0.0))
     assert sum(len(losses) for losses in log.whole(QUIET).values()) == MOST
 
 
@@ -86,6 +85,25 @@ def test_coordinator_writes_each_loss_into_the_history_once(world: SimulatedClus
     world.consumers["a"].losses["t", 1] = (LOST, replace(LOST, begin=90, end=95, records=5))
     coordinator(world, KAFKA).advance(20)
     assert [entry.details["from"] for entry in lost(world)] == [90, 30]
+
+
+def test_left_out_records_stand_in_the_history_once(world: SimulatedCluster) -> None:
+    found = Loss(30, 70, 40, "after a seek", 1_000_000.0)
+    world.consumers["a"].left_out["t", 1] = (found,)
+    world.consumers["a"].losses["t", 1] = (replace(found, why="retention"),)
+    for _ in range(2):
+        coordinator(world, KAFKA).advance(20)
+    entries = [record.entry for record in world.store.history(limit=100).records]
+    written = {
+        one.what: (one.who, one.why, one.details["from"], one.details["to"], one.details["records"])
+        for one in entries
+        if isinstance(one, CommandEntry)
+    }
+    assert written == {
+        "left-out-records": ("a", "after a seek", 30, 70, 40),
+        "lost-records": ("a", "retention", 30, 70, 40),
+    }
+    assert len(lost(world)) == 1
 
 
 def test_losses_of_a_status_are_read_leniently() -> None:

@@ -23,7 +23,7 @@ from muster.core.ownership import (
     TopicOffer,
     renewal_interval,
 )
-from muster.core.positions import Committed, Jump, Why, format_stamp
+from muster.core.positions import NO_NOTE, Committed, Jump, Note, Why, format_stamp
 from tests.support.claiming import ClaimingOwnership, claim
 
 ME = "flights-1"
@@ -901,12 +901,12 @@ def test_renewals_are_spread_over_the_last_quarter_of_the_day() -> None:
 KNOWN = Source("kafka:9092", "group", "A")
 
 
-def in_group(offset: int, sought: str = "") -> Consumer:
+def in_group(offset: int, note: Note = NO_NOTE) -> Consumer:
     """A consumer that claims partition 0, of which the group has this offset."""
     consumer = Consumer()
     consumer.assign({0}, source=KNOWN)
     terms = consumer.ownership.unclaimed()[KNOWN.place]
-    group = {("t", 0): Committed(offset, format_stamp("c", "A", sought))}
+    group = {("t", 0): Committed(offset, format_stamp("c", "A", note))}
     consumer.ownership.claimed(terms, consumer.now, group)
     return consumer
 
@@ -924,10 +924,10 @@ def test_partition_that_committed_nothing_is_renewed_where_it_stands(consumer: C
 
 
 def test_claimed_partition_that_was_never_planned_is_renewed_as_the_group_has_it() -> None:
-    consumer = in_group(7, sought="s1")
+    consumer = in_group(7, Note("s1", rebuild=3))
     assert consumer.due() == {}
     consumer.now = LONGEST_RENEWAL
-    assert consumer.ownership.due(consumer.now)[KNOWN.place]["t", 0] == Due(7, "A", 1, "s1")
+    assert consumer.ownership.due(consumer.now)[KNOWN.place]["t", 0] == Due(7, "A", 1, Note("s1", rebuild=3))
 
 
 def test_offset_of_another_topic_is_not_renewed_for_this_one() -> None:

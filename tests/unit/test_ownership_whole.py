@@ -20,7 +20,7 @@ from muster.core.ownership import (
     TopicOffer,
     renewal_interval,
 )
-from muster.core.positions import Committed, Jump, Why, format_stamp
+from muster.core.positions import Committed, Jump, Note, Why, format_stamp
 
 ME, OTHER = "flights-1", "flights-2"
 HERE, THERE = Source("kafka:9092", "g", "A"), Source("other:9092", "g")
@@ -50,7 +50,7 @@ def claimed(own: Ownership) -> None:
     terms = own.unclaimed()
     assert terms == {PLACE: {("t", 0): 1, ("t", 1): 2, ("t", 2): 3}, THERE.place: {("u", 0): 4}}
     group = {
-        ("t", 0): Committed(10, format_stamp("c", "A", "s0", stopped=True)),
+        ("t", 0): Committed(10, format_stamp("c", "A", Note("s0", True))),
         ("t", 1): Committed(20, format_stamp("c", "A")),
         ("t", 2): Committed(30, format_stamp("c", "B")),
         ("u", 0): Committed(5),
@@ -92,16 +92,15 @@ def test_offsets_are_due_whole(own: Ownership) -> None:
     own.planned(
         asked,
         {"t": {0: (10, 12), 1: (40, 44), 2: (0, 9)}, "u": {0: (5, 6)}},
-        noted={("t", 0): "s0", ("t", 1): "", ("t", 2): ""},
+        notes={("t", 0): Note("s0", True), ("t", 1): Note(), ("t", 2): Note()},
         sought={("t", 1): SEEK},
-        stopped={("t", 0)},
     )
-    assert own.due(101.0) == {PLACE: {("t", 1): Due(40, "A", 2, "s1")}}, (
+    assert own.due(101.0) == {PLACE: {("t", 1): Due(40, "A", 2, Note("s1"))}}, (
         "the seek, whatever becomes of the batch"
     )
     own.processed(own.batch(), 101.0, {("t", 2): {3: "no", 1: "bad"}})
     due = {
-        PLACE: {("t", 0): Due(12, "A", 1, "s0", stopped=True), ("t", 1): Due(44, "A", 2, "s1")},
+        PLACE: {("t", 0): Due(12, "A", 1, Note("s0", True)), ("t", 1): Due(44, "A", 2, Note("s1"))},
         THERE.place: {("u", 0): Due(6, "", 4)},
     }
     letters = {PLACE: {("t", 2): Due(9, "A", 3, letters=((1, "bad"), (3, "no")))}}
@@ -120,7 +119,7 @@ def test_offsets_are_due_whole(own: Ownership) -> None:
 def test_offsets_that_were_never_planned_are_renewed_whole(own: Ownership) -> None:
     claimed(own)
     assert own.due(100.0 + LONGEST_RENEWAL) == {
-        PLACE: {("t", 0): Due(10, "A", 1, "s0", stopped=True), ("t", 1): Due(20, "A", 2)},
+        PLACE: {("t", 0): Due(10, "A", 1, Note("s0", True)), ("t", 1): Due(20, "A", 2)},
         THERE.place: {("u", 0): Due(5, "", 4)},
     }
 
@@ -135,9 +134,9 @@ def test_commit_before_a_rejected_record_keeps_its_letter_due(own: Ownership) ->
 
 def test_stop_of_a_topic_is_due_of_all_that_was_planned(own: Ownership) -> None:
     claimed(own)
-    own.planned(own.offer().asked, {"t": {0: (10, 12), 1: (20, 20)}}, stopped={("t", 0)})
+    own.planned(own.offer().asked, {"t": {0: (10, 12), 1: (20, 20)}}, notes={("t", 0): Note(stopped=True)})
     own.stop("t", True)
-    assert own.due(101.0) == {PLACE: {("t", 1): Due(20, "A", 2, stopped=True)}}
+    assert own.due(101.0) == {PLACE: {("t", 1): Due(20, "A", 2, Note(stopped=True))}}
     own.stop("u", True)
     own.stop("t", False)
     assert own.due(101.0) == {PLACE: {("t", 0): Due(10, "A", 1), ("t", 1): Due(20, "A", 2)}}
@@ -170,7 +169,7 @@ def test_loss_is_committed_whatever_becomes_of_the_batch(own: Ownership) -> None
     sought = {("t", 1): Seek("s2", 60)}
     own.planned(own.offer().asked, {"t": {0: (50, 52), 1: (60, 64)}}, jumps, sought=sought)
     own.failed(own.batch())
-    assert own.due(102.0) == {PLACE: {("t", 0): Due(50, "A", 1), ("t", 1): Due(60, "A", 2, "s2")}}
+    assert own.due(102.0) == {PLACE: {("t", 0): Due(50, "A", 1), ("t", 1): Due(60, "A", 2, Note("s2"))}}
 
 
 def test_status_is_whole_and_of_the_topics_asked_for(own: Ownership) -> None:

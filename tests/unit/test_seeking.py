@@ -7,11 +7,12 @@ import pytest
 from muster.core.positions import (
     Committed,
     Jump,
+    Note,
     Stamp,
     Start,
     Why,
     format_stamp,
-    last_sought,
+    noted,
     parse_stamp,
     sought,
 )
@@ -81,22 +82,27 @@ def test_offset_outside_of_the_log_is_refused_with_its_bounds(offset: int) -> No
 
 def test_effect_counts_records() -> None:
     assert effect(LOG, 400) == "600 -> 400, 200 record(s) come again"
-    assert effect(LOG, 1100) == "600 -> 1100, 500 record(s) are left out"
+    assert effect(LOG, 1100) == "600 -> 1100, 500 record(s) are passed over"
     assert effect(LOG, 600) == "600, it is there already"
     gone = Bounds(earliest=100, end=1100, committed=20)
     assert effect(gone, 100) == "100, it is there already", "what retention took comes not again"
 
 
-def test_id_of_the_last_seek_goes_with_the_metadata() -> None:
-    stamp = parse_stamp(format_stamp("c", "A", "s1"))
-    assert stamp is not None
-    assert (stamp.cluster, stamp.topic_id, stamp.sought) == ("c", "A", "s1")
+def test_note_goes_with_the_metadata() -> None:
     assert format_stamp("c", "A") == "muster:c:A"
-    assert parse_stamp(format_stamp("c", "A", "s1", stopped=True)) == Stamp("c", "A", "s1", True)
-    assert parse_stamp(format_stamp("c", "", stopped=True)) == Stamp("c", stopped=True)
-    assert last_sought(Committed(5, "muster:c:A:s1"), "A") == "s1"
-    assert last_sought(Committed(5, "muster:c:A:s1"), "B") == "", "of another topic"
-    assert last_sought(Committed(5, "muster:c:A"), "A") == last_sought(None, "A") == ""
+    for note, text in (
+        (Note("s1"), "muster:c:A:s1"),
+        (Note("s1", True), "muster:c:A:s1:stopped"),
+        (Note(stopped=True), "muster:c:A::stopped"),
+        (Note("s1", rebuild=7), "muster:c:A:s1::7"),
+        (Note("s1", True, 7), "muster:c:A:s1:stopped:7"),
+    ):
+        assert format_stamp("c", "A", note) == text
+        assert parse_stamp(f"{text}:more") == Stamp("c", "A", note)
+        assert noted(Committed(5, text), "A") == note
+        assert noted(Committed(5, text), "B") == Note(), "of another topic"
+    assert noted(Committed(5, "muster:c:A"), "A") == noted(None, "A") == Note()
+    assert noted(Committed(5, "muster:c:A:s1::-7"), "A") == Note("s1")
 
 
 def test_sought_partition_goes_on_where_kafka_still_has_it() -> None:

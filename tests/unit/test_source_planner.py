@@ -20,7 +20,7 @@ from muster.consumer.source.protocol import GoneRange
 from muster.core.model import OffsetRange, Seek, TopicPartition
 from muster.core.ownership import Offer, Source, TopicOffer
 from muster.core.parking import Parked
-from muster.core.positions import Committed, Jump, Why
+from muster.core.positions import Committed, Jump, Note, Why
 from muster.core.turns import Failure, Turns
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
@@ -119,10 +119,9 @@ class Planned:
     ends: Mapping[TopicPartition, int]
     problems: list[str]
     jumps: Mapping[TopicPartition, Jump]
-    noted: Mapping[TopicPartition, str]
+    notes: Mapping[TopicPartition, Note]
     sought: Mapping[TopicPartition, Seek]
     losses: Mapping[TopicPartition, Jump]
-    stopped: Collection[TopicPartition]
 
     @property
     def plans_batch(self) -> bool:

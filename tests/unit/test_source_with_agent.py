@@ -11,8 +11,8 @@ import pytest
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.planner import Planner
 from muster.core.model import Seek, TopicAssignment, TopicPartition
-from muster.core.ownership import Place
-from muster.core.positions import Committed, Why, format_stamp, last_sought
+from muster.core.ownership import REBUILDING, Place
+from muster.core.positions import Committed, Why, format_stamp, noted
 from muster.core.turns import Failure
 from muster.settings.connections import KafkaSettings
 from tests.support.claiming import ClaimingAgent
@@ -108,7 +108,7 @@ class Consumer:
     def commit(self) -> None:
         due = self.agent.due(PLACE)
         for key, one in due.items():
-            self.kafka.committed[key] = Committed(one.offset, format_stamp("c", one.topic_id, one.sought))
+            self.kafka.committed[key] = Committed(one.offset, format_stamp("c", one.topic_id, one.note))
         self.agent.committed(due)
 
     def restart(self) -> None:
@@ -154,7 +154,7 @@ def test_paused_consumption_leaves_nothing_to_plan(consumer: Consumer) -> None:
 
 def committed(consumer: Consumer, partition: int) -> tuple[int, str]:
     there = consumer.kafka.committed["t", partition]
-    return there.offset, last_sought(there, "A")
+    return there.offset, noted(there, "A").sought
 
 
 def test_sought_partition_gives_just_the_range_again_and_commits_the_id(consumer: Consumer) -> None:
@@ -169,6 +169,42 @@ def test_sought_partition_gives_just_the_range_again_and_commits_the_id(consumer
     consumer.kafka.ends["t", 0] = 620
     consumer.go()
     assert committed(consumer, 0) == (620, "s1"), "the id stays with the partition"
+
+
+def test_records_of_a_rebuild_wait_until_its_number_is_committed(consumer: Consumer) -> None:
+    """Also where it begins at the very place at which the partition stands."""
+    for number, offset in enumerate((400, 600), 1):
+        consumer.read.clear()
+        consumer.kafka.ends = {("t", 0): 600 + 10 * number, ("t", 1): 60 * number}
+        consumer.assign("A", number, seeks={0: Seek(f"s{number}", offset, 7)})
+        for _ in range(2):
+            end = consumer.plan()
+            plan = consumer.agent.batch_started() if end != consumer.stands else None
+            if plan is not None:
+                assert {p for p, (begin, to) in plan.offsets["t"].items() if begin < to} <= {1}
+                consumer.agent.batch_done(plan, None)
+                consumer.stands = end
+        with consumer.agent.locked() as own:
+            assert own.not_read(consumer.now)["t", 0] == REBUILDING
+        consumer.commit()
+        assert noted(consumer.kafka.committed["t", 0], "A").rebuild == 6 + number
+        consumer.go()
+        assert [each for each in consumer.read if each[0] == 0] == [(0, offset, 600 + 10 * number)]
+
+
+def test_batch_has_the_numbers_of_its_partitions(consumer: Consumer) -> None:
+    consumer.assign("A", 1, seeks={0: Seek("s1", 400, 7)})
+    consumer.go()
+    consumer.kafka.ends["t", 1] = 60
+    for _ in range(2):  # as planned, and as the next query finds it in the group
+        consumer.kafka.ends["t", 0] += 10
+        consumer.kafka.ends["t", 1] += 10
+        consumer.plan()
+        plan = consumer.agent.batch_started()
+        assert (set(plan.filled), plan.rebuilds) == ({("t", 0), ("t", 1)}, {("t", 0): 7})
+        consumer.agent.batch_done(plan, None)
+        consumer.commit()
+        consumer.restart()
 
 
 def test_seek_to_the_beginning_of_the_last_batch_reads_it_again(consumer: Consumer) -> None:

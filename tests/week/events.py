@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import KafkaError as ClientError
 from kazoo.client import KazooClient
 
+from muster.core.model import Seek
 from muster.core.parking import Answer
 from muster.edges.kafka_fencing import transactional_id
 from tests.support.fault_world import Fault
@@ -227,8 +228,7 @@ def sought(world: World) -> None:
             world.groups[name].discovery.overrides.seek(
                 "sought",
                 partition,
-                secrets.token_hex(8),
-                at - back,
+                Seek(secrets.token_hex(8), at - back),
                 assignment.topic_id,
                 by="test",
                 why="again",

@@ -144,7 +144,8 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "consumption_paused": [str(each) for each in found.overrides.consumption],
         "seeks": [str(each) for each in found.overrides.seeks.values()],
         "lost": [
-            {**entry.details, "reason": entry.why, "at": entry.at} for entry in losses.entries(found.statuses)
+            {**entry.details, "what": entry.what, "reason": entry.why, "at": entry.at}
+            for entry in losses.entries(found.statuses)
         ],
         "asked": str(found.overrides.rebalance or ""),
         "assignor": str(found.overrides.assignor or ""),

@@ -53,6 +53,12 @@ TO = Field(
     "earliest, latest, an offset (120), records forth or back (+50, -1000), a time ago (-10m), or a moment "
     "(2026-11-25T10:00:00Z)",
 )
+REBUILD = Field(
+    "rebuild",
+    Kind.FLAG,
+    "Rebuild",
+    "Have sinks forget what they stored of the partitions, and write all of it again from there on",
+)
 SOURCES = (
     Field("group", Kind.SOURCE, "Group", "Another group of the cluster's Kafka", optional=True),
     Field(
@@ -261,11 +267,11 @@ COMMANDS: Mapping[str, Command] = {
             "seek",
             label="Seek",
             title="seek a topic to another place",
-            summary="Have partitions, a topic or all go on at another offset: records come again, or are left out.",
+            summary="Have partitions, a topic or all go on elsewhere: records come again, or are passed over.",
             question="Seek in {cluster}?",
             did="asked for a seek of",
             run=seek,
-            fields=(TO, *SCOPE),
+            fields=(TO, *SCOPE, REBUILD),
             undo="cancel-seek",
             override="sought",
             standing=lambda decided: [
@@ -277,7 +283,8 @@ COMMANDS: Mapping[str, Command] = {
                 "after the batch under way, and commits it once, whatever is killed or moves meanwhile. Where no "
                 "consumer has a partition the coordinator commits the offset.\n\n"
                 "Records that come again are given to the handler again, in other batches than the first time. A "
-                "sink that drops what it has already, as muster.sinks.DeltaSink does, drops them."
+                "sink of muster.sinks leaves out what it has already, unless the seek is a rebuild. Delete what is "
+                "there of them before a rebuild, with the consumption paused, or they stand twice."
             ),
             risky=True,
             foresee=foresee_seek,
@@ -495,6 +502,7 @@ DID: Mapping[str, str] = {
     **{name: command.did for name, command in COMMANDS.items()},
     "clear-assignor": "took the choice of assignor back",
     "lost-records": "lost records of",
+    "left-out-records": "left out records of",
 }
 """What the names in the history mean, to complete "ann ..."; or the name of a consumer, for what it has lost."""
 

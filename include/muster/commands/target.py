@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from muster.commands.command import CommandError, listed
-from muster.core.model import Consumer, FailingRecord, TopicAssignment, TopicPartition, TopicSnapshot
+from muster.core.model import (
+    Consumer,
+    FailingRecord,
+    Stored,
+    TopicAssignment,
+    TopicPartition,
+    TopicSnapshot,
+)
 from muster.core.partition_list import format_partitions
 from muster.core.seeking import Bounds
 from muster.core.wire import WireError
@@ -192,6 +199,22 @@ class Target:
             )
         return Failing(owner.id, answer.on(topic).failing.get(partition), assignment)
 
+    def stored(
+        self, partitions: Mapping[TopicPartition, TopicAssignment]
+    ) -> dict[TopicPartition, Mapping[str, Stored] | str]:
+        """Return what sinks have of each partition, by their names, as its live owner says; or why that is not known,
+        in words."""
+        membership = self.consul.catalog.members().membership
+        live = {} if membership is None else membership.live
+        owners = {tp: assignment.owners.get(tp[1], "") for tp, assignment in partitions.items()}
+        asked: dict[str, set[str]] = {}
+        for (topic, _), owner in owners.items():
+            if owner in live:
+                asked.setdefault(owner, set()).add(topic)
+        consumers = [live[owner] for owner in sorted(asked)]
+        answers = self.poll(consumers, self.cluster.status_timeout, topics=asked) if asked else {}
+        return {tp: _stored(tp, owner, answers.get(owner)) for tp, owner in owners.items()}
+
     def check_consumer(self, consumer: str) -> None:
         """Raise `CommandError` unless `consumer` is registered, configured or isolated already."""
         configured = self.cluster.consumer_ids()
@@ -231,3 +254,12 @@ class Target:
                 f"{format_partitions(snapshot.partitions)}"
             )
         return snapshot
+
+
+def _stored(tp: TopicPartition, owner: str, answer: StatusResult | None) -> Mapping[str, Stored] | str:
+    if answer is None:
+        return f"its owner {owner} is not live" if owner else "no consumer has it"
+    if isinstance(answer, StatusFailure):
+        return f"its owner {owner} does not answer ({answer.reason})"
+    known = answer.on(tp[0]).stored.get(tp[1])
+    return f"its owner {owner} has had no batch of it yet" if known is None else known

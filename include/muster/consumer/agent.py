@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from muster.consumer.measures import STALLED_AFTER, Counters, Measures, PartitionView, words
-from muster.core.left_out import LeftOut
 from muster.core.model import (
     FailingRecord,
     Loss,
@@ -44,11 +43,11 @@ from muster.core.ownership import (
 )
 from muster.core.parking import Answer, OnPoison, Parked, Parking
 from muster.core.poison import Poison
-from muster.core.positions import OFFSET_PROBLEM, Committed, Jump
+from muster.core.positions import OFFSET_PROBLEM, Committed, Jump, Note
 from muster.core.refusals import Refusal, Refusals
 from muster.core.turns import Failure, Suspect, Turns
 from muster.core.unread import RETRY, Kind, ReadFailure, Unread
-from muster.sinks.batch import Rejected
+from muster.sinks.batch import NO_REPORT, Rejected, SinkReport
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +97,9 @@ class AgentSnapshot:
     unread: Mapping[TopicPartition, ReadFailure]
     """The partitions that cannot be read, with the reasons."""
     losses: Mapping[TopicPartition, tuple[Loss, ...]]
+    left_out: Mapping[TopicPartition, tuple[Loss, ...]]
+    rebuilds: Mapping[TopicPartition, int]
+    """The numbers of the partitions that were rebuilt."""
     blocks: frozenset[str]
     query_running: bool
     counters: Counters
@@ -434,16 +436,15 @@ class Agent:
         ends: Mapping[TopicPartition, int],
         problems: Iterable[str],
         jumps: Mapping[TopicPartition, Jump] | None = None,
-        noted: Mapping[TopicPartition, str] | None = None,
+        notes: Mapping[TopicPartition, Note] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
         losses: Mapping[TopicPartition, Jump] | None = None,
-        stopped: Collection[TopicPartition] = (),
     ) -> int:
         """Take the batch that the planner planned, or that it planned none (`offsets` equal to `finished`, where
         Spark stands). Returns how many records are lost that were not counted before.
 
-        `jumps`, `noted`, `sought` and `stopped` are as in `Ownership.planned`. `losses` are jumps that are not made,
-        because a person is to decide: their partitions are parked.
+        `jumps`, `notes` and `sought` are as in `Ownership.planned`. `losses` are jumps that are not made, because a
+        person is to decide: their partitions are parked.
 
         Raises `StaleTokenError`, or `PlanRefusedError` if Spark does not stand where the agent saw it get to.
         """
@@ -455,8 +456,12 @@ class Agent:
                     f"{own.stands_at}; the query has to be restarted"
                 )
             self._turns.forget(tp for tp, held in own.held.items() if held.planned is None)
-            begin = {tp for tp in stopped if tp in own.held and own.held[tp].planned is None}
-            own.planned(asked, offsets, jumps, noted, sought, stopped)
+            begin = {
+                tp
+                for tp, note in (notes or {}).items()
+                if note.stopped and tp in own.held and own.held[tp].planned is None
+            }
+            own.planned(asked, offsets, jumps, notes, sought)
             for topic, partition in sorted(begin):
                 self._poison.stop(topic, f"it was stopped when partition {partition} had another owner")
             self._stop(own)
@@ -546,18 +551,21 @@ class Agent:
         plan: BatchPlan,
         failure: Failure | None,
         rejected: Rejected = MappingProxyType({}),
-        left_out: LeftOut = MappingProxyType({}),
+        sinks: SinkReport = NO_REPORT,
     ) -> bool:
         """Take note that the handler is done with a batch: with a failure if it raised, None if it did not.
         `rejected` are the records that it rejected; if that was refused, which is the failure, their partitions stop
-        before the first of them. `left_out` is what its sinks had already.
+        before the first of them. `sinks` is what its sinks report of a batch that passed, or notice in any.
 
         Returns whether so much has failed in a row that the query should be started again.
         """
         with self.change() as own:
-            now, counters = self.clock(), self._counters
+            now, counters, at = self.clock(), self._counters, time.time()
             began, self._batch_began = self._batch_began, None
             ranges = plan.filled
+            for text in sinks.notices:
+                counters.left_out.notice(text, at)
+            self.problem("sink", counters.left_out.words(at) or None)
             if failure is not None:
                 own.failed(plan)
                 counters.left_out.failed(ranges)
@@ -578,8 +586,12 @@ class Agent:
                 return counters.failures_in_a_row % RESTART_AFTER == 0
             self._handler_failed = False
             for tp in ranges.keys() & own.held.keys():
-                counters.left_out.passed(tp, own.held[tp].claim_epoch, ranges[tp], left_out, now)
-            self.problem("sink", counters.left_out.words(now) or None)
+                counters.left_out.passed(tp, own.held[tp].claim_epoch, ranges[tp], sinks.left_out, at)
+                if tp in self._measures:
+                    self._measures[tp].reported(
+                        {name: of[tp] for name, of in sinks.stored.items() if tp in of}, at
+                    )
+            self.problem("sink", counters.left_out.words(at) or None)
             own.processed(plan, now, rejected)
             for tp in ranges.keys() & self._measures.keys():
                 self._measures[tp].well(now)
@@ -1045,6 +1057,8 @@ class Agent:
                 in_batch=self._under_way if took > STALLED_AFTER else frozenset(),
                 unread=self._unread.all,
                 losses=self._counters.losses.whole(time.time()),
+                left_out=self._counters.left_out.losses.whole(time.time()),
+                rebuilds={tp: p.note.rebuild for tp, p in own.held.items() if p.note.rebuild},
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),

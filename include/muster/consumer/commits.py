@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from muster.core.model import TopicPartition
-from muster.core.positions import Committed, of_another_topic, parse_stamp
+from muster.core.positions import Committed, passed_by
 from muster.edges.kafka import NO_METADATA, GroupOffsets, PartitionError
 from muster.edges.kafka_fencing import Begin, Claims, CommitOutcome, FencedCommits
 
@@ -57,15 +57,10 @@ class GuardedCommits:
             known = dict(self._known)
         wanted: dict[TopicPartition, int] = {}
         for key, present in found.items():
-            stamp = parse_stamp(metadata.get(key, ""))
-            ahead = (
-                present is not None
-                and present.offset > offsets[key]
-                and present != known.get(key)
-                and not of_another_topic(present.metadata, stamp.topic_id if stamp is not None else "")
-            )
-            if ahead and present is not None:
-                outcome.refused[key] = f"another consumer has committed offset {present.offset} since"
+            if present != known.get(key) and (
+                why := passed_by(present, Committed(offsets[key], metadata.get(key, "")))
+            ):
+                outcome.refused[key] = why
             else:
                 wanted[key] = offsets[key]
         try:

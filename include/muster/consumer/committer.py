@@ -144,6 +144,8 @@ class PlaceWorker:
         self._letters = letters
         self._committing = threading.Lock()
         self._claims: dict[TopicPartition, int] = {}
+        self._rebuilds: dict[tuple[TopicPartition, int], int] = {}
+        """The numbers that were committed, by partition and claim epoch."""
         self._fenced: dict[TopicPartition, int] = {}
         self._commit_failed = False
         self._look_due = 0.0
@@ -241,14 +243,17 @@ class PlaceWorker:
     def _commit(
         self, due: Mapping[TopicPartition, Due], letters: Mapping[TopicPartition, Letters] = NO_LETTERS
     ) -> CommitOutcome:
-        offsets = {key: one.offset for key, one in due.items()}
-        stamps = {
-            key: format_stamp(self._cluster, one.topic_id, one.sought, one.stopped)
-            for key, one in due.items()
-        }
         with self._committing:
+            # The other thread may have committed a rebuild since these became due; then they are due again.
+            due = {
+                tp: one
+                for tp, one in due.items()
+                if one.note.rebuild >= self._rebuilds.get((tp, one.claim_epoch), 0)
+            }
+            offsets = {key: one.offset for key, one in due.items()}
+            stamps = {key: format_stamp(self._cluster, one.topic_id, one.note) for key, one in due.items()}
             if isinstance(self._commits, FencedCommits):
-                return self._commits.commit(
+                outcome = self._commits.commit(
                     offsets,
                     stamps,
                     letters,
@@ -256,7 +261,10 @@ class PlaceWorker:
                     lambda tp: self._begin(tp, due[tp].claim_epoch),
                     lambda tp: self._landed(tp, due[tp].claim_epoch),
                 )
-            return self._commits.commit(offsets, stamps)
+            else:
+                outcome = self._commits.commit(offsets, stamps)
+            self._rebuilds |= {(tp, due[tp].claim_epoch): due[tp].note.rebuild for tp in outcome.done}
+            return outcome
 
     def _take(self, due: Mapping[TopicPartition, Due], outcome: CommitOutcome) -> None:
         if outcome.done:
@@ -439,6 +447,7 @@ class PlaceWorker:
 
     def _release(self, tp: TopicPartition, claim_epoch: int) -> None:
         self._claims.pop(tp, None)
+        self._rebuilds.pop((tp, claim_epoch), None)
         self._fenced.pop(tp, None)
         self._commits.release([tp], partial(self._released, claim_epoch))
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from muster.core.left_out import LeftOutLog
 from muster.core.losses import LossLog
-from muster.core.model import TopicPartition
+from muster.core.model import Loss, OffsetRange, Stored, TopicPartition
 from muster.core.positions import Jump, Why
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ RATE_OVER = 60.0
 """Seconds after which what was seen counts for 1/e of what is seen now."""
 SHORTEST_WATCH = 10.0
 """Seconds that a partition is watched for before a rate is reported: one burst says little."""
+MOST_STORED = 20
+"""Ranges of offsets in one sink that are reported of a partition, the newest."""
 STALLED_AFTER = 10.0
 """Seconds without progress that are no news: batches take time."""
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -49,6 +51,8 @@ class PartitionView:
     """The arrival rate."""
     stalled: float | None
     """Seconds without progress; None where there is progress, or nothing to read."""
+    stored: Mapping[str, Stored] | None = None
+    """What sinks have of it, by their names; None before the first batch."""
 
     @property
     def lag(self) -> int | None:
@@ -65,6 +69,7 @@ class Measures:
         self._since = self._records = self._seconds = 0.0
         self.well_at: float | None = None
         """When it last progressed or was without lag; None while it is closing."""
+        self.stored: dict[str, Stored] | None = None
 
     def held(self, closing: bool, now: float) -> None:
         """Take note that it is held. One that was just taken up has had no time to progress yet."""
@@ -77,6 +82,13 @@ class Measures:
         """Take note that it has progressed, or is without lag."""
         if self.well_at is not None:
             self.well_at = now
+
+    def reported(self, stored: Mapping[str, Sequence[OffsetRange]], at: float) -> None:
+        """Take note of what each sink that a batch was written to has of it, `at` seconds since the epoch."""
+        self.stored = {} if self.stored is None else self.stored
+        for sink, ranges in stored.items():
+            newest = tuple(ranges[-MOST_STORED:])
+            self.stored[sink] = Stored(newest, len(ranges) - len(newest), at)
 
     def seen(self, end: int, now: float) -> None:
         """Take note that it ended at this offset just `now`. One that ends earlier than before was made again."""
@@ -105,6 +117,7 @@ class Measures:
             end=self._end,
             rate=self.rate,
             stalled=self.stalled(now),
+            stored=None if self.stored is None else dict(self.stored),
         )
 
     @property
@@ -195,7 +208,8 @@ class Counters:
                     continue
                 lost = self.lost.setdefault(tp, {})
                 lost[jump.why] = lost.get(jump.why, 0) + new.lost
-                self.losses.note(tp, new, now)
+                begin, end = sorted((new.before, new.after))
+                self.losses.note(tp, Loss(begin, end, new.lost, str(new.why), now))
                 found, jump = found + new.lost, new  # noqa: PLW2901
             log.warning("topic %r, partition %d: %s", *tp, words(jump))
         return found

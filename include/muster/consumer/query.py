@@ -180,18 +180,18 @@ class QuerySupervisor:
             log.exception("the handler failed with %s", plan.offsets)
             self._note_failure(batch)
             refused = batch.rejected if isinstance(error, RejectionRefusedError) else {}
-            if self._agent.batch_done(plan, failure_of(error), refused):
+            if self._agent.batch_done(plan, failure_of(error), refused, batch.report):
                 self._error = f"the handler failed time and again: {cause(error)}"
                 raise
         except BaseException:
             self._agent.batch_done(plan, Failure("interrupted", of_record=False))
             raise
         else:
-            self._agent.batch_done(plan, None, batch.rejected, batch.left_out)
+            self._agent.batch_done(plan, None, batch.rejected, batch.report)
             self._agent.problem(PROBLEM, None)
 
     def _batch_of(self, plan: BatchPlan) -> Batch:
-        batch = Batch(plan.filled, plan.topic_ids)
+        batch = Batch(plan.filled, plan.topic_ids, rebuilds=plan.rebuilds)
         return replace(
             batch,
             attempt=1 + self._failures(batch),

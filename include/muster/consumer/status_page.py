@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ from pydantic import SecretStr
 import muster
 from muster.consumer.agent import STOPPING, Agent, AgentSnapshot
 from muster.consumer.metrics import ConsumerMetrics
-from muster.core.model import TopicPartition
+from muster.core.model import Loss, TopicPartition
 from muster.core.wire import PROTOCOL
 from muster.settings.consumer import ConsumerSettings
 
@@ -162,19 +162,15 @@ def _topic(view: AgentSnapshot, topic: str) -> dict[str, Any]:
             for (name, partition), failure in sorted(view.unread.items())
             if name == topic
         },
-        "losses": {
-            str(partition): [
-                {
-                    "from": loss.begin,
-                    "to": loss.end,
-                    "records": loss.records,
-                    "reason": loss.why,
-                    "at": _iso(loss.at),
-                }
-                for loss in losses
-            ]
-            for (name, partition), losses in sorted(view.losses.items())
-            if name == topic
+        "losses": _losses(view.losses, topic),
+        "left_out": _losses(view.left_out, topic),
+        "stored": {
+            str(partition): {
+                sink: {"ranges": stored.ranges, "more": stored.more, "at": _iso(stored.at)}
+                for sink, stored in sorted(held.stored.items())
+            }
+            for (name, partition), held in sorted(view.held.items())
+            if name == topic and held.stored is not None
         },
         "lag": sum(entry["lag"] or 0 for entry in offsets.values()),
     }
@@ -190,6 +186,24 @@ def _partition(view: AgentSnapshot, tp: TopicPartition) -> dict[str, Any]:
         "rate": None if held.rate is None else round(held.rate, 3),
         **({"batch": round(view.batch_seconds, 1)} if tp in view.in_batch else {}),
         **({} if lost is None else {"lost": sum(lost.values())}),
+        **({"rebuild": view.rebuilds[tp]} if tp in view.rebuilds else {}),
+    }
+
+
+def _losses(losses: Mapping[TopicPartition, tuple[Loss, ...]], topic: str) -> dict[str, Any]:
+    return {
+        str(partition): [
+            {
+                "from": loss.begin,
+                "to": loss.end,
+                "records": loss.records,
+                "reason": loss.why,
+                "at": _iso(loss.at),
+            }
+            for loss in of_partition
+        ]
+        for (name, partition), of_partition in sorted(losses.items())
+        if name == topic
     }
 
 

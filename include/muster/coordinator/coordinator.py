@@ -33,7 +33,7 @@ from muster.core.deployment import Deployment
 from muster.core.diagnosis import Situation, Waiting, blind, held_up, named, stuck
 from muster.core.epochs import Noted, to_note
 from muster.core.history import CommandEntry, Step, removal_of, step_of
-from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicSnapshot, Transition
+from muster.core.model import TopicAssignment, TopicPartition, TopicSnapshot, Transition
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
@@ -338,9 +338,9 @@ class Coordinator:
                 delay = min(delay * POLL_GROWTH, LAST_POLL)
 
     def _record_losses(self, view: CoordinatorView) -> None:
-        """Write down in the history what consumers report to be lost, and what it does not have yet."""
+        """Write down in the history what consumers report to be lost or left out, and what it does not have yet."""
         for entry in self._unrecorded(view):
-            log.warning("consumer %s lost records (%s): %s", entry.who, entry.why, entry.details)
+            log.warning("consumer %s: %s (%s): %s", entry.who, entry.what, entry.why, entry.details)
             self.store.append_history(entry)
 
     def _unrecorded(self, view: CoordinatorView) -> list[CommandEntry]:
@@ -350,7 +350,7 @@ class Coordinator:
         # By ZooKeeper's clock, which has written the entries; consumers' clocks may differ from it.
         page = self.store.history(limit=LOOK_BACK, since=self.store.now() - 2 * losses.REPORTED)
         entries = (record.entry for record in page.records)
-        known = {losses.identity(e) for e in entries if isinstance(e, CommandEntry) and e.what == losses.WHAT}
+        known = {losses.identity(entry) for entry in entries if isinstance(entry, CommandEntry)}
         return [entry for entry in reported if losses.identity(entry) not in known]
 
     def _carry_out_seeks(self, view: CoordinatorView) -> bool:
@@ -478,7 +478,7 @@ class Coordinator:
         """Find the partitions whose seek was carried out, and why that is unknown."""
         if not overrides.seeks or self.seeker is None:
             return frozenset(), ()
-        seeks = {tp: Seek(each.id, each.offset) for tp, each in overrides.seeks.items()}
+        seeks = {tp: each.seek for tp, each in overrides.seeks.items()}
         try:
             return self.seeker.carried_out(seeks, _assignments(snapshots)), ()
         except kafka.KafkaError as error:

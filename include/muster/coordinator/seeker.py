@@ -9,12 +9,12 @@ the coordinator off and carries the seek out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from muster.core.model import Seek, TopicAssignment, TopicPartition
-from muster.core.positions import Committed, format_stamp, last_sought
+from muster.core.positions import Committed, format_stamp, noted
 from muster.edges.kafka import GroupOffsets, PartitionError
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
@@ -36,14 +36,11 @@ class Seeker:
         """Return the partitions whose seek was carried out. Raises `KafkaError` if none can be asked about."""
         found: set[TopicPartition] = set()
         for place, of_place in _by_place(seeks, assignments).items():
-            try:
-                positions: Mapping[TopicPartition, Committed | None] = self._group(*place).positions(of_place)
-            except PartitionError as error:  # the others are asked about again
-                positions = error.offsets
+            positions = _positions(self._group(*place), of_place)  # the others are asked about again
             found |= {
                 tp
                 for tp, seek in of_place.items()
-                if last_sought(positions.get(tp), assignments[tp[0]].topic_id) == seek.id
+                if noted(positions.get(tp), assignments[tp[0]].topic_id).sought == seek.id
             }
         return frozenset(found)
 
@@ -53,20 +50,30 @@ class Seeker:
         failures: dict[TopicPartition, str] = {}
         for place, of_place in _by_place(seeks, assignments).items():
             group = self._group(*place)
-            offsets = {tp: seek.offset for tp, seek in of_place.items()}
-            stamps = {
-                tp: format_stamp(self.cluster, assignments[tp[0]].topic_id, seek.id)
-                for tp, seek in of_place.items()
-            }
+            topic_ids = {tp: assignments[tp[0]].topic_id for tp in of_place}
             if not self.fencing:
-                group.commit(offsets, stamps)
+                group.commit(*self._due(of_place, topic_ids, _positions(group, of_place)))
                 continue
             with self._commits(place[0], group) as commits:
-                claims = commits.claim(offsets)
-                outcome = commits.commit({tp: offsets[tp] for tp in claims.done}, stamps)
+                claims = commits.claim(of_place)
+                # What is committed is read after the claim, so no owner commits another number afterwards.
+                outcome = commits.commit(*self._due(of_place, topic_ids, _positions(group, claims.done)))
                 failures |= {**claims.failed, **outcome.failed, **outcome.refused}
-                commits.release(list(offsets))
+                commits.release(list(of_place))
         return failures
+
+    def _due(
+        self,
+        seeks: Seeks,
+        topic_ids: Mapping[TopicPartition, str],
+        committed: Mapping[TopicPartition, Committed | None],
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """Return offsets and metadata to commit, of the partitions of which it is known what is `committed`."""
+        notes = {tp: noted(there, topic_ids[tp]).after(seeks[tp]) for tp, there in committed.items()}
+        return (
+            {tp: seeks[tp].offset for tp in committed},
+            {tp: format_stamp(self.cluster, topic_ids[tp], note) for tp, note in notes.items()},
+        )
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -89,6 +96,16 @@ class Seeker:
             yield commits
         finally:
             commits.close()
+
+
+def _positions(
+    group: GroupOffsets, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Committed | None]:
+    """Return what is committed, as far as Kafka tells it."""
+    try:
+        return group.positions(partitions)
+    except PartitionError as error:
+        return error.offsets
 
 
 def _by_place(seeks: Seeks, assignments: Assignments) -> dict[tuple[str, str], dict[TopicPartition, Seek]]:

@@ -188,7 +188,7 @@ class CoordinatorView:
         snapshot = self.snapshots[topic]
         topic_id = snapshot.assignment.topic_id if snapshot.assignment is not None else ""
         return {
-            p: Seek(each.id, each.offset)
+            p: each.seek
             for (of, p), each in self.overrides.seeks.items()
             if of == topic
             and p in snapshot.partitions

@@ -1,6 +1,6 @@
-"""What Kafka had no more when it was to be read, for the history of the cluster.
+"""What Kafka had no more when it was to be read, and what sinks left out, for the history of the cluster.
 
-A consumer may write to no history, so it says on its status page what was lost, and the coordinator writes that down.
+A consumer may write to no history, so it says such losses on its status page, and the coordinator writes them down.
 A consumer that is behind loses a little again and again. So the losses of one partition, for one reason, are taken
 together until none has followed for `QUIET` seconds, or `LONGEST` are over: then the loss is *whole*, changes no
 more, and is reported for `REPORTED` seconds.
@@ -17,15 +17,14 @@ from dataclasses import dataclass, field, replace
 from muster.core.history import CommandEntry
 from muster.core.model import ConsumerStatus, Loss, TopicPartition
 from muster.core.partition_list import format_partitions
-from muster.core.positions import Jump
 
 QUIET = 30.0
 LONGEST = 600.0
 REPORTED = 3_600.0
 MOST = 200
 """Losses that one consumer reports at once; the newest."""
-WHAT = "lost-records"
-"""How the history names it, beside the commands."""
+WHAT, LEFT_OUT = "lost-records", "left-out-records"
+"""How the history names them, beside the commands."""
 
 
 @dataclass
@@ -37,14 +36,13 @@ class LossLog:
     _whole: list[tuple[TopicPartition, Loss, float]] = field(default_factory=list)
     """Each with when it became whole."""
 
-    def note(self, tp: TopicPartition, jump: Jump, now: float) -> None:
+    def note(self, tp: TopicPartition, found: Loss) -> None:
         """Take note of a loss that was just found."""
-        begin, end = sorted((jump.before, jump.after))
-        known, _ = self._open.get((tp, jump.why), (Loss(begin, end, 0, str(jump.why), now), now))
-        begin, end = min(begin, known.begin), max(end, known.end)
-        self._open[tp, jump.why] = (
-            replace(known, begin=begin, end=end, records=known.records + jump.lost),
-            now,
+        known, _ = self._open.get((tp, found.why), (replace(found, records=0), found.at))
+        begin, end = min(found.begin, known.begin), max(found.end, known.end)
+        self._open[tp, found.why] = (
+            replace(known, begin=begin, end=end, records=known.records + found.records),
+            found.at,
         )
 
     def whole(self, now: float) -> dict[TopicPartition, tuple[Loss, ...]]:
@@ -66,7 +64,7 @@ def entries(statuses: Mapping[str, ConsumerStatus]) -> list[CommandEntry]:
         CommandEntry(
             loss.at,
             consumer,
-            WHAT,
+            what,
             loss.why,
             details={
                 "topic": topic,
@@ -79,7 +77,8 @@ def entries(statuses: Mapping[str, ConsumerStatus]) -> list[CommandEntry]:
         )
         for consumer, status in statuses.items()
         for topic, of_topic in status.topics.items()
-        for partition, losses in of_topic.losses.items()
+        for what, reported in ((WHAT, of_topic.losses), (LEFT_OUT, of_topic.left_out))
+        for partition, losses in reported.items()
         for loss in losses
     ]
     return sorted(found, key=lambda entry: entry.at)
@@ -87,23 +86,32 @@ def entries(statuses: Mapping[str, ConsumerStatus]) -> list[CommandEntry]:
 
 def in_words(statuses: Mapping[str, ConsumerStatus]) -> dict[str, str]:
     """Say what consumers report of each topic, in words."""
-    found: defaultdict[str, list[CommandEntry]] = defaultdict(list)
+    found: defaultdict[str, defaultdict[str, list[CommandEntry]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries(statuses):
-        found[entry.details["topic"]].append(entry)
-    return {topic: _in_words(topic, lost) for topic, lost in sorted(found.items())}
+        found[entry.details["topic"]][entry.what].append(entry)
+    return {
+        topic: "; ".join(_in_words(topic, *each) for each in sorted(of_topic.items(), reverse=True))
+        for topic, of_topic in sorted(found.items())
+    }
 
 
-def _in_words(topic: str, lost: list[CommandEntry]) -> str:
+def _in_words(topic: str, what: str, lost: list[CommandEntry]) -> str:
     records = sum(entry.details["records"] for entry in lost)
     partitions = format_partitions({entry.details["partition"] for entry in lost})
     reasons = ", ".join(sorted({entry.why for entry in lost}))
+    how = (
+        "are lost, of partition(s) {}: Kafka had them no more when they were to be read"
+        if what == WHAT
+        else "were left out by a sink, of partition(s) {}: by its own record they are stored"
+    )
     return (
-        f"{records} record(s) of topic {topic} are lost, of partition(s) {partitions}: Kafka had them no more when "
-        f"they were to be read ({reasons}); 'muster history --topic {topic}' has their offsets"
+        f"{records} record(s) of topic {topic} {how.format(partitions)} ({reasons}); 'muster history --topic "
+        f"{topic}' has their offsets"
     )
 
 
 def identity(entry: CommandEntry) -> tuple[str, ...]:
     """Return what the entries of one loss, and of no other, have in common. As text, because anything may stand in an
     entry."""
-    return tuple(str(entry.details.get(key)) for key in ("topic", "partition", "from", "to", "consumer"))
+    keys = ("topic", "partition", "from", "to", "consumer")
+    return (entry.what, *(str(entry.details.get(key)) for key in keys))

@@ -108,10 +108,11 @@ class Membership:
 @dataclass(frozen=True, slots=True)
 class Seek:
     """A request that a partition goes on at `offset`. Its `id` goes with the commits of a partition from then on, so
-    that a request is carried out once."""
+    that a request is carried out once. `rebuild` is the least number of the rebuild that it begins, 0 for none."""
 
     id: str
     offset: int
+    rebuild: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,16 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """What a sink has of a partition, as it said `at` (seconds since the epoch): `ranges`, in order, and before them
+    so many `more`."""
+
+    ranges: tuple[OffsetRange, ...]
+    more: int = 0
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class TopicStatus:
     """What one consumer reports on one topic; a partition in none of the three is closed and committed.
 
@@ -241,7 +252,9 @@ class TopicStatus:
     which something was measured, none from consumers that do not measure. Of those in `paused` reading has stopped,
     and what was read is committed. `failing` has the record that holds a partition up, where there is one.
     `batch_seconds` has for how long a handler has worked on a batch with records of a partition, if that
-    is not short. `losses` are those of the last hour.
+    is not short. `losses` are those of the last hour, and `left_out` is what sinks left out in it and were not to.
+    `stored` is what sinks have of each partition, by their names: no sink is known where that is empty, and nothing
+    is known of partitions that are not in it.
     """
 
     running: frozenset[int] = frozenset()
@@ -254,6 +267,8 @@ class TopicStatus:
     failing: Mapping[int, FailingRecord] = field(default_factory=dict)
     batch_seconds: Mapping[int, float] = field(default_factory=dict)
     losses: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
+    left_out: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
+    stored: Mapping[int, Mapping[str, Stored]] = field(default_factory=dict)
 
     @property
     def held(self) -> frozenset[int]:

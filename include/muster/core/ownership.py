@@ -17,9 +17,9 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
 - `planned`: where the planner's last plan ends, or begins if its batch failed; `processed`: where the last batch that
   the handler finished ended; `committed`: what Kafka acknowledged.
 - It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`,
-  or `sought` is not `noted`.
-- `sought` is the id of the last seek that was carried out, which goes with each commit; `noted` is the one that went
-  with `committed`. An earlier one is not carried out again: it may come back with a ZooKeeper that was restored.
+  or `note` is not `noted`.
+- `note` goes with each commit; `noted` is the one that went with `committed`. A seek that was carried out before that
+  of the note is not carried out again: it may come back with a ZooKeeper that was restored.
 - `claim_epoch` numbers the times that partitions were taken up: an answer of Kafka about an earlier one is ignored.
 - `claimed`: whatever keeps a former owner's late commit from landing is in place.
 - `announced`: the handler knows that the partition is this consumer's. `withdrawn`: it does not believe so, or not
@@ -27,6 +27,7 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
 - It is *paused* if the assignment says so: it stays in the plans with nothing to read, and so stays running. It is
   *stopped* once nothing of it is under way or outstanding.
 - It is *held back* while it has been outstanding for too long: it stays in the plans in the same way.
+- It is *being rebuilt* from the plan that carries out a seek with a rebuild until the number is `noted`: likewise.
 - It is *in the group* once the group was seen to have an offset of it: at its claim, or by a commit since.
 
 State Transitions
@@ -83,7 +84,9 @@ Invariants
    it gets one. Until then the partition stands before it. So neither the letter nor the decision is lost, and no
    letter is written twice.
 12. The offset after a record that the handler rejected is committed only together with its dead letter.
-13. A partition is read on for no more than `LONGEST_UNCOMMITTED` without an answer to its commits. A process that was
+13. A record is handed out under the number of a rebuild only once Kafka has acknowledged that number. So the next
+   owner knows each number that a sink may have.
+14. A partition is read on for no more than `LONGEST_UNCOMMITTED` without an answer to its commits. A process that was
    cut off and replaced may hear of it only by such an answer, and is to read nothing more until then.
 """
 
@@ -95,7 +98,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from muster.core.model import OffsetRange, Seek, TopicAssignment, TopicPartition, TopicStatus
-from muster.core.positions import Committed, Jump, last_sought, of_another_topic, was_stopped
+from muster.core.positions import NO_NOTE, Committed, Jump, Note, noted, of_another_topic
 
 LONGEST_RENEWAL = 24 * 3600.0
 """Seconds after which a partition is committed again at the latest, unless the settings say otherwise.
@@ -116,6 +119,8 @@ PAUSED = "consumption is paused"
 """Why a partition is not read that a person paused."""
 HELD_BACK = f"Kafka has acknowledged no commit for {LONGEST_UNCOMMITTED:g} s"
 """Why a partition is not read that is held back."""
+REBUILDING = "the number of its rebuild is not committed yet"
+"""Why a partition is not read that is being rebuilt."""
 
 _T = TypeVar("_T")
 
@@ -148,16 +153,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """An offset to commit, of which topic it is, for which claim epoch, and after which seek ('': none)."""
+    """An offset to commit, of which topic it is, for which claim epoch, and what goes with it."""
 
     offset: int
     topic_id: str = ""
     claim_epoch: int = 0
-    sought: str = ""
+    note: Note = NO_NOTE
     letters: tuple[tuple[int, str], ...] = ()
     """Rejected records before the offset whose dead letters are to be written with it, each with its error."""
-    stopped: bool = False
-    """Whether nothing of the topic is dead-lettered until a person answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +199,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """A batch as it was planned: topic to partition to offsets; `topic_ids` are those that are known."""
+    """A batch as it was planned: topic to partition to offsets; `topic_ids` are those that are known, `rebuilds` the
+    numbers of the partitions that were rebuilt."""
 
     asked: int
     offsets: Mapping[str, Mapping[int, OffsetRange]]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    rebuilds: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def ranges(self) -> dict[TopicPartition, OffsetRange]:
@@ -295,13 +300,10 @@ class _Partition:
     """Whether the group was looked at since it is closing."""
     uncommitted_since: float | None = None
     """Since when handled records are not committed, on the caller's clock; None if all are."""
-    sought: str = ""
-    noted: str = ""
+    note: Note = NO_NOTE
+    noted: Note = NO_NOTE
     sought_before: set[str] = field(default_factory=set)
-    """The ids of the seeks that were carried out before that one, since it was taken up."""
-    stopped: bool = False
-    noted_stopped: bool = False
-    """Whether its topic is stopped (`muster.core.poison`), and whether that went with `committed`."""
+    """The ids of the seeks that were carried out before that of the note, since it was taken up."""
     paused_after: int | None = None
     """How many offers had been made when its consumption was paused; None if it is not."""
     pass_over: PassOver | None = None
@@ -315,8 +317,12 @@ class _Partition:
         """Whether something was processed that is to be committed and is not acknowledged."""
         if self.refused or self.processed is None:
             return False
-        noted = (self.committed, self.noted, self.noted_stopped)
-        return (self.processed, self.sought, self.stopped) != noted
+        return (self.processed, self.note) != (self.committed, self.noted)
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether the number of its rebuild is still to be acknowledged."""
+        return self.note.rebuild != self.noted.rebuild
 
     @property
     def may_be_read(self) -> bool:
@@ -363,7 +369,7 @@ class _Partition:
 
     def due(self, offset: int) -> Due:
         """Return `offset`, to be committed."""
-        return Due(offset, self.source.topic_id, self.claim_epoch, self.sought, stopped=self.stopped)
+        return Due(offset, self.source.topic_id, self.claim_epoch, self.note)
 
     def due_with_letters(self, processed: int) -> Due:
         """Return `processed`, to be committed with the letters of what was rejected; of very many only the first
@@ -391,8 +397,7 @@ class _Partition:
         topic_id = self.source.topic_id
         if there is not None and not of_another_topic(there.metadata, topic_id):
             self.in_group, self.committed = True, there.offset
-            self.sought = self.noted = last_sought(there, topic_id)
-            self.stopped = self.noted_stopped = was_stopped(there, topic_id)
+            self.note = self.noted = noted(there, topic_id)
 
     def go_on(self) -> None:
         """Go on after a record that was passed over."""
@@ -591,7 +596,7 @@ class Ownership:
             for tp, partition in self.held.items()
             if partition.offered
             and (seek := self.topics[tp[0]].seeks.get(tp[1])) is not None
-            and seek.id not in {partition.sought, *partition.sought_before}
+            and seek.id not in {partition.note.sought, *partition.sought_before}
         }
         known = frozenset(
             tp
@@ -607,8 +612,9 @@ class Ownership:
         """Return what is held and not to be read for now, with the reason: it stays in the plans, with nothing to
         read. `now` is in seconds, of the same clock as that of `processed`."""
         held_back = {tp: HELD_BACK for tp, partition in self.held.items() if partition.is_held_back(now)}
+        rebuilding = {tp: REBUILDING for tp, partition in self.held.items() if partition.rebuilding}
         paused = {tp: PAUSED for tp, partition in self.held.items() if partition.paused_after is not None}
-        return held_back | paused
+        return rebuilding | held_back | paused
 
     @property
     def offer_changes(self) -> bool:
@@ -635,27 +641,21 @@ class Ownership:
         asked: int,
         offsets: Mapping[str, Mapping[int, OffsetRange]],
         jumps: Mapping[TopicPartition, Jump] | None = None,
-        noted: Mapping[TopicPartition, str] | None = None,
+        notes: Mapping[TopicPartition, Note] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
-        stopped: Collection[TopicPartition] = (),
     ) -> None:
         """Take the batch that the planner planned from the offer numbered `asked`, which must be the newest.
 
         `jumps` are the partitions that do not continue where they were read up to; where that is because records are
-        lost, the offset after them is committed at once. `noted` are the ids of the last seeks of those that begin,
-        by what is committed, and `stopped` those of them whose topic was. `sought` are the seeks that this plan
-        carries out, each with the offset that it goes on at: that is committed at once, with the id, whatever becomes
-        of the batch.
+        lost, the offset after them is committed at once. `notes` are those of the partitions that begin, by what
+        is committed. `sought` are the seeks that this plan carries out, each with the offset that it goes on at: that
+        is committed at once, with the id, whatever becomes of the batch.
 
         A plan equal to the one before is no batch, unless it is the query's first. Raises `PlanRefusedError` and
         changes nothing if the plan does not follow from the newest offer, or if the batch planned before has not
         been processed.
         """
-        plan = BatchPlan(
-            asked,
-            {name: dict(ranges) for name, ranges in offsets.items() if ranges},
-            {name: s.topic_id for name, s in self._given.items() if s.topic_id and offsets.get(name)},
-        )
+        plan = self._batch_plan(asked, offsets, notes or {})
         if not self._running or asked != self._asked or asked == self._answered:
             raise PlanRefusedError(
                 f"plan made from offer {asked} is refused, the newest open offer is {self._asked}; ask again"
@@ -671,7 +671,7 @@ class Ownership:
             )
         ranges = plan.ranges
         for tp in sorted(ranges):
-            self._check(tp, ranges[tp], (jumps or {}).get(tp))
+            self._check(tp, ranges[tp], (jumps or {}).get(tp), (sought or {}).get(tp))
         self._answered = asked
         self._plan = plan
         self._first = self._finished = False
@@ -685,8 +685,7 @@ class Ownership:
                 partition.processed = partition.committed = partition.uncommitted_since = None
                 partition.rejected = {}
                 partition.start = ranges[tp][0]
-                partition.sought = partition.noted = (noted or {}).get(tp, "")
-                partition.stopped = partition.noted_stopped = tp in stopped
+                partition.note = partition.noted = (notes or {}).get(tp, NO_NOTE)
             partition.planned = ranges[tp][1]
             if tp in (sought or {}):
                 partition.passed = None
@@ -699,15 +698,30 @@ class Ownership:
         self._seek(sought or {})
         self._settle()
 
+    def _batch_plan(
+        self,
+        asked: int,
+        offsets: Mapping[str, Mapping[int, OffsetRange]],
+        notes: Mapping[TopicPartition, Note],
+    ) -> BatchPlan:
+        found = BatchPlan(
+            asked,
+            {name: dict(ranges) for name, ranges in offsets.items() if ranges},
+            {name: s.topic_id for name, s in self._given.items() if s.topic_id and offsets.get(name)},
+        )
+        known = {**notes, **{tp: p.note for tp, p in self.held.items() if p.planned is not None}}
+        rebuilds = {tp: known[tp].rebuild for tp in found.filled.keys() & known.keys()}
+        return replace(found, rebuilds={tp: number for tp, number in rebuilds.items() if number})
+
     def _seek(self, sought: Mapping[TopicPartition, Seek]) -> None:
         for tp, seek in sought.items():
             if partition := self.held.get(tp):
-                partition.sought_before.add(partition.sought)
-                partition.sought = seek.id
+                partition.sought_before.add(partition.note.sought)
+                partition.note = partition.note.after(seek)
                 partition.start = partition.processed = seek.offset
                 partition.rejected = {at: e for at, e in partition.rejected.items() if at < seek.offset}
 
-    def _check(self, tp: TopicPartition, planned: OffsetRange, jump: Jump | None) -> None:
+    def _check(self, tp: TopicPartition, planned: OffsetRange, jump: Jump | None, seek: Seek | None) -> None:
         """Raise `PlanRefusedError` if a partition's range does not follow from the newest offer and the last plan."""
         begin, end = planned
         name = f"topic {tp[0]!r}, partition {tp[1]}"
@@ -716,6 +730,8 @@ class Ownership:
             raise PlanRefusedError(f"{name}: planned, but it was not in the offer; ask again")
         if not 0 <= begin <= end:
             raise PlanRefusedError(f"{name}: offsets {begin} to {end} are no range")
+        if begin < end and (partition.rebuilding or (seek is not None and seek.rebuild)):
+            raise PlanRefusedError(f"{name}: planned with records, but {REBUILDING}; ask again")
         known_jump = jump is not None and (jump.before, jump.after) == (partition.planned, begin)
         if partition.planned is not None and begin != partition.planned and not known_jump:
             raise PlanRefusedError(
@@ -776,8 +792,8 @@ class Ownership:
     def stop(self, topic: str, stopped: bool) -> None:
         """Have it committed with the offsets of a topic whether that is stopped."""
         for partition in self._of({topic}).values():
-            if partition.stopped != stopped:
-                partition.stopped = stopped
+            if partition.note.stopped != stopped:
+                partition.note = replace(partition.note, stopped=stopped)
                 partition.processed = partition.start if partition.processed is None else partition.processed
 
     # -- from people, or the settings in their place -----------------------------------------------------
@@ -849,7 +865,7 @@ class Ownership:
         for tp, due in offsets.items():
             if partition := self._claimed_as(tp, due.claim_epoch):
                 partition.acknowledged(due.offset, now)
-                partition.noted, partition.noted_stopped = due.sought, due.stopped
+                partition.noted = due.note
                 partition.uncommitted_since = now if partition.outstanding else None
         self._settle()
 

@@ -1,16 +1,17 @@
 """Where a partition goes on: what a committed offset is worth, and what becomes of a position that Kafka lost. Pure.
 
 A topic is its id, not its name. Each offset that is committed carries *metadata* that says of which topic it is, and
-which cluster has committed it: `muster:[CLUSTER]:[TOPIC ID]`, and after one more colon the id of the last seek that
-was carried out, if there was one; after another one `stopped`, while nothing of the topic is dead-lettered until a
-person answers (`muster.core.poison`). So an offset of a topic that was deleted is not taken
-for one of the topic that has its name now, and two clusters with one group are distinguished. Other metadata (none,
-or another tool's) says neither, and its offset is believed.
+which cluster has committed it, `muster:[CLUSTER]:[TOPIC ID]`, and then a `Note`, as far as there is one:
+`:[SEEK ID]:[stopped]:[REBUILD]`. So an offset of a topic that was deleted is not taken for one of the topic that has
+its name now, and two clusters with one group are distinguished. Other metadata (none, or another tool's) says
+neither, and its offset is believed.
 
 Definitions
 -----------
 
 - *committed*: the group's offset and its metadata. It is *of another topic* if its metadata names another topic id.
+- *rebuild*: sinks forget what they stored of a partition and write again. A person asks for it with a seek, which
+  names a moment in seconds: the number of the rebuild, unless the number before is not lower. Then it is one more.
 - *earliest*, *end*: the first offset that Kafka still has of the partition, and the one after the last.
 - *jump*: the partition goes on at another offset than the one it was read up to. `retention`: the records in between
   were deleted before they were read. `truncation`: the end of the partition is gone, as after the election of a
@@ -20,14 +21,19 @@ Definitions
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from muster.core.model import Seek
 
 OFFSET_PROBLEM = "offset"
 """What a consumer's error begins with that says that another program has set or deleted a committed offset."""
 
 MARK = "muster"
 """What metadata of ours begins with."""
+STOPPED = "stopped"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class Why(StrEnum):
@@ -48,13 +54,32 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What goes with each commit of a partition, so that every owner knows it."""
+
+    sought: str = ""
+    """The id of the last seek that was carried out."""
+    stopped: bool = False
+    """Whether nothing of the topic is dead-lettered until a person answers (`muster.core.poison`)."""
+    rebuild: int = 0
+    """The number of the last rebuild, by which sinks forget what they stored under lower ones. It only grows."""
+
+    def after(self, seek: Seek) -> Note:
+        """Return it as it is once `seek` is carried out, by whichever consumer, and however often."""
+        rebuild = max(self.rebuild + 1, seek.rebuild) if seek.rebuild else self.rebuild
+        return replace(self, sought=seek.id, rebuild=rebuild)
+
+
+NO_NOTE = Note()
+
+
+@dataclass(frozen=True, slots=True)
 class Stamp:
-    """What metadata of ours says; `topic_id` is '' where it was unknown, `sought` where there was no seek."""
+    """What metadata of ours says; `topic_id` is '' where it was unknown."""
 
     cluster: str
     topic_id: str = ""
-    sought: str = ""
-    stopped: bool = False
+    note: Note = NO_NOTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +109,46 @@ class Start:
     jump: Jump | None = None
 
 
-def format_stamp(cluster: str, topic_id: str, sought: str = "", stopped: bool = False) -> str:
-    """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown), after the seek
-    with the id `sought` ('': none), and whether the topic is `stopped`."""
-    return f"{MARK}:{cluster}:{topic_id}" + (f":{sought}" if sought or stopped else "") + ":stopped" * stopped
+def format_stamp(cluster: str, topic_id: str, note: Note = NO_NOTE) -> str:
+    """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown)."""
+    said = [note.sought, STOPPED if note.stopped else "", str(note.rebuild) if note.rebuild else ""]
+    while said and not said[-1]:
+        said.pop()
+    return ":".join([MARK, cluster, topic_id, *said])
 
 
 def parse_stamp(metadata: str) -> Stamp | None:
     """Parse what metadata says, None if it is not ours."""
     mark, _, rest = metadata.partition(":")
     cluster, colon, rest = rest.partition(":")
-    topic_id, sought, stopped, *_ = (*rest.split(":"), "", "")
-    known = mark == MARK and cluster and colon
-    return Stamp(cluster, topic_id, sought, stopped == "stopped") if known else None
+    topic_id, sought, stopped, rebuild, *_ = (*rest.split(":"), "", "", "")
+    if not (mark == MARK and cluster and colon):
+        return None
+    number = int(rebuild) if _NUMBER.fullmatch(rebuild) else 0
+    return Stamp(cluster, topic_id, Note(sought, stopped == STOPPED, number))
 
 
-def last_sought(committed: Committed | None, topic_id: str) -> str:
-    """Return the id of the last seek that was carried out, by what is committed of a partition; '' without one."""
+def noted(committed: Committed | None, topic_id: str) -> Note:
+    """Return the note in what is committed of a partition of this topic."""
     if committed is None or of_another_topic(committed.metadata, topic_id):
+        return NO_NOTE
+    stamp = parse_stamp(committed.metadata)
+    return NO_NOTE if stamp is None else stamp.note
+
+
+def passed_by(present: Committed | None, ours: Committed) -> str:
+    """Say by what another consumer has passed an offset that is to be committed, '' if none has."""
+    stamp = parse_stamp(ours.metadata)
+    topic_id, rebuild = ("", 0) if stamp is None else (stamp.topic_id, stamp.note.rebuild)
+    if present is None or of_another_topic(present.metadata, topic_id):
         return ""
-    stamp = parse_stamp(committed.metadata)
-    return stamp.sought if stamp is not None else ""
-
-
-def was_stopped(committed: Committed | None, topic_id: str) -> bool:
-    """Tell whether the topic was stopped when its partition was committed."""
-    if committed is None or of_another_topic(committed.metadata, topic_id):
-        return False
-    stamp = parse_stamp(committed.metadata)
-    return stamp is not None and stamp.stopped
+    if noted(present, topic_id).rebuild > rebuild:
+        return f"another consumer has begun rebuild {noted(present, topic_id).rebuild} since"
+    return (
+        f"another consumer has committed offset {present.offset} since"
+        if present.offset > ours.offset
+        else ""
+    )
 
 
 def of_another_topic(metadata: str, topic_id: str) -> bool:

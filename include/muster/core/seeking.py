@@ -121,10 +121,10 @@ def offset_for(destination: Destination, bounds: Bounds, where: str) -> int:
 
 
 def effect(bounds: Bounds, offset: int) -> str:
-    """Say what a seek to `offset` does: how many records come again or are left out, by offsets."""
+    """Say what a seek to `offset` does: how many records come again or are passed over, by offsets."""
     before = bounds.position
     if offset < before:
         return f"{before} -> {offset}, {before - offset} record(s) come again"
     if offset > before:
-        return f"{before} -> {offset}, {offset - before} record(s) are left out"
+        return f"{before} -> {offset}, {offset - before} record(s) are passed over"
     return f"{before}, it is there already"

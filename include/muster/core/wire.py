@@ -19,7 +19,8 @@ Beside these keys Muster writes `epoch` (both nodes of a topic; it grows wheneve
 (ISO 8601, UTC), `reason`, `missing` and `returned`, and into the assignment node `standbys`
 (`{"45": ["id-2", "id-3"]}`, absent when there are none), `topic.id` (the topic's UUID as Kafka's own tools print it,
 absent while it is unknown), `paused` (`[0, 3]`, partitions that are held and not read) and `seeks`
-(`{"3": {"id": "...", "offset": 120}}`). A consumer that reads epochs says `"epochs": true` in its status and
+(`{"3": {"id": "...", "offset": 120, "rebuild": 1764338460}}`, the last one only with a rebuild).
+A consumer that reads epochs says `"epochs": true` in its status and
 gives every topic it has read the `epoch` it acted on; then 'closed' is only believed of an epoch that is new
 enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
 not know are ignored.
@@ -49,10 +50,12 @@ from muster.core.model import (
     ConsumerStatus,
     FailingRecord,
     Loss,
+    OffsetRange,
     PartitionLoad,
     Return,
     Seek,
     State,
+    Stored,
     TopicAssignment,
     TopicSnapshot,
     TopicState,
@@ -212,6 +215,7 @@ class _Node(BaseModel):
 class _Seek(_Node):
     id: Annotated[StrictStr, Field(pattern=f"^{SEEK_ID.pattern}$")]
     offset: Annotated[StrictInt, Field(ge=0)]
+    rebuild: _Epoch | None = None
 
 
 class _AssignmentNode(_Node):
@@ -257,6 +261,8 @@ class _TopicStatus(_Node):
     paused: Any = None
     failing: Any = None
     losses: Any = None
+    left_out: Any = None
+    stored: Any = None
 
 
 class _Status(_Node):
@@ -335,7 +341,7 @@ def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
         },
         topic_id=node.topic_id,
         paused=frozenset(node.paused),
-        seeks={int(partition): Seek(seek.id, seek.offset) for partition, seek in node.seeks.items()},
+        seeks={int(p): Seek(seek.id, seek.offset, seek.rebuild or 0) for p, seek in node.seeks.items()},
     )
 
 
@@ -353,11 +359,11 @@ def format_assignment(assignment: TopicAssignment) -> bytes:
             protocol=PROTOCOL,
             paused=sorted(assignment.paused),
             seeks={
-                str(p): _Seek(id=assignment.seeks[p].id, offset=assignment.seeks[p].offset)
-                for p in sorted(assignment.seeks)
+                str(p): _Seek(id=seek.id, offset=seek.offset, rebuild=seek.rebuild or None)
+                for p, seek in sorted(assignment.seeks.items())
             },
         )
-        .model_dump_json(by_alias=True, exclude=absent)
+        .model_dump_json(by_alias=True, exclude=absent, exclude_none=True)
         .encode()
     )
 
@@ -483,6 +489,8 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 failing=_failing(status.failing),
                 batch_seconds=_seconds(status.offsets, "batch"),
                 losses=_losses(status.losses),
+                left_out=_losses(status.left_out),
+                stored=_stored(status.stored),
             )
             for topic, status in node.topics.items()
         },
@@ -586,6 +594,34 @@ def _loss(entry: object) -> Loss | None:
     if begin is None or end is None or records is None or at is None or not 0 <= at < LAST_MOMENT:
         return None
     return Loss(begin, end, records, _text(entry.get("reason")), at)
+
+
+def _stored(stored: object) -> dict[int, dict[str, Stored]]:
+    """Read what sinks have of each partition, as lenient as `_loads`. A sink that cannot be read leaves it unknown
+    what there is of its partition."""
+    found = {}
+    for partition, sinks in _offsets(stored):
+        read = {_text(name): _stored_in(entry) for name, entry in list(sinks.items())[:MOST_ERRORS]}
+        if all(entry is not None for entry in read.values()):
+            found[partition] = {name: entry for name, entry in read.items() if entry is not None}
+    return found
+
+
+def _stored_in(entry: object) -> Stored | None:
+    if not isinstance(entry, dict) or not isinstance(listed := entry.get("ranges"), list):
+        return None
+    ranges = tuple(found for each in listed[:MOST_LOSSES] if (found := _range(each)) is not None)
+    at, more = _since_epoch(entry.get("at")), _count(entry.get("more"))
+    if len(ranges) < len(listed) or at is None or more is None or not 0 <= at < LAST_MOMENT:
+        return None
+    return Stored(ranges, more, at)
+
+
+def _range(value: object) -> OffsetRange | None:
+    if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004
+        return None
+    begin, end = map(_count, value)
+    return None if begin is None or end is None or begin >= end else (begin, end)
 
 
 def _offsets(offsets: object) -> Iterator[tuple[int, dict[object, object]]]:

@@ -6,7 +6,8 @@ The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why":
 - `pinned/[TOPIC]/[PARTITION]`: `consumer`
 - `excluded/[CONSUMER]/[TOPIC]`
 - `consumption/all`, `consumption/topics/[TOPIC]`, `consumption/partitions/[TOPIC]/[PARTITION]`: consumption is paused
-- `seeks/[TOPIC]/[PARTITION]`, a request, which the coordinator deletes: `id`, `offset` and `topic.id`
+- `seeks/[TOPIC]/[PARTITION]`, a request, which the coordinator deletes: `id`, `offset`, `topic.id`; for a rebuild
+  `rebuild`
 - `topics/[subscribed|unsubscribed]/names/[TOPIC]`
 - `topics/[subscribed|unsubscribed]/patterns/[PATTERN]`: `pattern`, which counts; in the key's name it is base64 for
   URLs, without padding (Consul decodes names twice, and allows neither spaces nor empty parts)
@@ -35,6 +36,7 @@ from typing import Any
 
 from muster.core.deployment import Deployment
 from muster.core.epochs import Noted
+from muster.core.model import Seek
 from muster.core.overrides import (
     AssignorChoice,
     ConsumptionPause,
@@ -175,17 +177,17 @@ class OverrideStore:
         self,
         topic: str,
         partition: int,
-        seek_id: str,
-        offset: int,
+        seek: Seek,
         topic_id: str,
         *,
         by: str,
         why: str,
         at: float,
     ) -> None:
-        """Ask for a partition of the topic that has this id to go on at `offset`, in place of an earlier request that
-        was not carried out yet."""
-        value = text(by, why, at, {"id": seek_id, "offset": offset, "topic.id": topic_id})
+        """Ask for a seek of a partition of the topic that has this id, in place of an earlier request that was not
+        carried out yet."""
+        more = {"rebuild": seek.rebuild} if seek.rebuild else {}
+        value = text(by, why, at, {"id": seek.id, "offset": seek.offset, "topic.id": topic_id, **more})
         self._keys.write(f"{SEEKS}/{check_topic(topic)}/{partition}", value)
 
     def cancel_seek(self, topic: str, partition: int) -> bool:
@@ -345,10 +347,15 @@ def _consumption_pause(rest: str, key: Key) -> ConsumptionPause:
 
 def _seek(rest: str, key: Key) -> SeekRequest:
     topic, partition = _two(rest, "[TOPIC]/[PARTITION]")
-    wanted = " with 'id' and 'topic.id' (text) and 'offset' (a whole number from 0)"
+    wanted = (
+        " with 'id' and 'topic.id' (text), and 'offset' and, if need be, 'rebuild' (whole numbers from 0)"
+    )
     value = _value(key, wanted)
     seek_id, topic_id, offset = value.get("id"), value.get("topic.id"), value.get("offset")
+    rebuild = value.get("rebuild", 0)
     if not (isinstance(seek_id, str) and SEEK_ID.fullmatch(seek_id) and type(offset) is int and offset >= 0):
+        raise _not_understood(key, wanted)
+    if not (type(rebuild) is int and 0 <= rebuild <= MAX_EPOCH):
         raise _not_understood(key, wanted)
     if not (isinstance(topic_id, str) and TOPIC_ID.fullmatch(topic_id)):
         raise _not_understood(key, wanted)
@@ -359,6 +366,7 @@ def _seek(rest: str, key: Key) -> SeekRequest:
         topic_id=topic_id,
         id=seek_id,
         offset=offset,
+        rebuild=rebuild,
         modified=key.modified,
     )
 

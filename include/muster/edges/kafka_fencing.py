@@ -41,7 +41,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.model import TopicPartition
-from muster.core.positions import of_another_topic, parse_stamp
+from muster.core.positions import Committed, passed_by
 from muster.edges.dead_letters import (
     TOO_LARGE,
     ToWrite,
@@ -260,14 +260,8 @@ class _Fence:
                 # tell of old offsets. So the group alone does not show that this consumer still owns the partition.
                 _still_owned(owned, tp, self.initialised_at, "its producer was replaced")
                 present = group.positions([tp])[tp]
-                stamp = parse_stamp(item.metadata or "")
-                topic_id = stamp.topic_id if stamp is not None else ""
-                if (
-                    present is not None
-                    and present.offset > item.offset
-                    and not of_another_topic(present.metadata, topic_id)
-                ):
-                    raise _RefusedError(f"another consumer has committed offset {present.offset} since")
+                if why := passed_by(present, Committed(item.offset, item.metadata or "")):
+                    raise _RefusedError(why)
                 self.replaces = False
                 if letters and present is not None:  # the one that was stuck has written those before it, too
                     letters = {at: each for at, each in letters.items() if at >= present.offset}

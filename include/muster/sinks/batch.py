@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -35,6 +35,18 @@ class RejectionRefusedError(RuntimeError):
     and a person is asked. A handler is not to catch it."""
 
 
+@dataclass(frozen=True, slots=True)
+class SinkReport:
+    """What sinks say of one batch; the fields are those of `Batch`."""
+
+    left_out: Mapping[TopicPartition, Sequence[OffsetRange]] = field(default_factory=dict)
+    stored: Mapping[str, Mapping[TopicPartition, Sequence[OffsetRange]]] = field(default_factory=dict)
+    notices: Sequence[str] = ()
+
+
+NO_REPORT = SinkReport()
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """The batch that a handler works on: `process(batch_df, batch)`.
@@ -47,6 +59,9 @@ class Batch:
     `topic_ids` are Kafka's ids of the topics, as far as they are known: a topic that is deleted and created again
     under its name has another id, and its offsets are no range of the old one.
 
+    `rebuilds` are the numbers of the partitions that a person had rebuilt, 0 for all others. A sink forgets what it
+    stored of a partition under a lower number, and refuses to write under a lower one than it has stored.
+
     `attempt` is 1, and more if the handler has raised in this process with records of the batch, or with records just
     before them: one more than the number of times. The batch that comes again may hold more or fewer records.
 
@@ -56,10 +71,16 @@ class Batch:
     ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
+    rebuilds: Mapping[TopicPartition, int] = field(default_factory=dict)
     rejected: dict[TopicPartition, dict[int, str]] = field(default_factory=dict, repr=False)
     """What `reject` was called with, by partition and offset."""
     left_out: dict[TopicPartition, tuple[OffsetRange, ...]] = field(default_factory=dict, repr=False)
     """What a sink had already, and did not write again. A sink of one's own may say so here as well."""
+    stored: dict[str, dict[TopicPartition, Sequence[OffsetRange]]] = field(default_factory=dict, repr=False)
+    """All that sinks have of the batch's partitions, in order, by the sinks' names. A sink of one's own may say so as
+    well."""
+    notices: list[str] = field(default_factory=list, repr=False)
+    """What a person is to hear from a sink."""
     may_reject: Callable[[Rejected], str] = field(default=lambda _: "", repr=False)
     """Returns why these records may not be rejected, '' if they may."""
     has_lowest: Callable[[str], bool] = field(default=lambda _: False, repr=False)
@@ -69,6 +90,8 @@ class Batch:
         held = {tp: (begin, end) for tp, (begin, end) in self.ranges.items() if begin < end}
         object.__setattr__(self, "ranges", MappingProxyType(held))
         object.__setattr__(self, "topic_ids", MappingProxyType(dict(self.topic_ids)))
+        rebuilds = {tp: self.rebuilds.get(tp, 0) for tp in held}
+        object.__setattr__(self, "rebuilds", MappingProxyType(rebuilds))
 
     def reject(self, offsets: Iterable[tuple[str, int, int]], error: object) -> None:
         """Name records that the handler cannot take, because of `error`: rows of topic, partition and offset, such as
@@ -88,10 +111,18 @@ class Batch:
         if why := self.may_reject(self.rejected):
             raise RejectionRefusedError(why)
 
+    @property
+    def report(self) -> SinkReport:
+        """What its sinks have said so far."""
+        return SinkReport(self.left_out, self.stored, tuple(self.notices))
+
     @cached_property
     def id(self) -> str:
-        """32 hexadecimal digits: the same for the same offsets of the same topics, and for nothing else."""
-        held = sorted((*tp, *offsets, self.topic_ids.get(tp[0], "")) for tp, offsets in self.ranges.items())
+        """32 hexadecimal digits: the same for the same offsets of the same topics and rebuilds, for nothing else."""
+        held = sorted(
+            (*tp, *offsets, self.topic_ids.get(tp[0], ""), self.rebuilds[tp])
+            for tp, offsets in self.ranges.items()
+        )
         return hashlib.sha256(json.dumps(held).encode()).hexdigest()[:32]
 
     def __str__(self) -> str:

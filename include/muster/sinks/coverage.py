@@ -20,10 +20,9 @@ class Coverage:
         """Take `begin` up to `end` in, whatever of it was there before. Raises ValueError for an empty range."""
         if begin >= end:
             raise ValueError(f"offsets {begin} to {end} are no range")
+        touched = self.near(begin, end)
         first = bisect_left(self._ranges, begin, key=lambda r: r[1])
-        last = bisect_right(self._ranges, end, key=lambda r: r[0])
-        touched = self._ranges[first:last]
-        self._ranges[first:last] = [
+        self._ranges[first : first + len(touched)] = [
             (min([begin, *(r[0] for r in touched)]), max([end, *(r[1] for r in touched)]))
         ]
 
@@ -41,6 +40,11 @@ class Coverage:
         if at < end:
             found.append((at, end))
         return found
+
+    def near(self, begin: int, end: int) -> list[OffsetRange]:
+        """Return the ranges that `begin` up to `end` overlaps or touches, in order."""
+        first = bisect_left(self._ranges, begin, key=lambda r: r[1])
+        return self._ranges[first : bisect_right(self._ranges, end, key=lambda r: r[0])]
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:

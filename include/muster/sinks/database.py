@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 import uuid
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from muster.sinks.database_kind import OTHER, Kind, identity_of, kind_of
 from muster.sinks.database_offsets import LOCK, Execute, OffsetsTable, Place
 from muster.sinks.expand import expand
 from muster.sinks.rows import Pieces, chunks, missing_rows, note_left_out, topic_id
-from muster.sinks.sink_error import SinkError
+from muster.sinks.sink_error import SinkError, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 PARAMETERS = 2_000
 """At most so many values go with one statement; SQL Server takes 2,100, others more."""
 TRIES = 10
+REREAD = 60.0
+"""Seconds for which ranges that were read are reported, with what was written since."""
 
 _MARKERS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{}", "named": ":{}"}
 _OF_SINK = ("OperationalError", "InterfaceError", "InternalError", "ProgrammingError")
@@ -73,7 +77,10 @@ class DatabaseSink:
         offsets_table: str = "muster_offsets",
     ) -> None:
         self.table = table
+        self.name = f"table {table}"
         self.offsets_table = offsets_table
+        self._reported: dict[Place, tuple[Coverage, float]] = {}
+        """What is stored, and when all of it was read last."""
         self._kind: Kind = OTHER
         self._target: str | None = None
         """The table's full name, once the database was looked at."""
@@ -176,9 +183,16 @@ class DatabaseSink:
             if not all(offsets.lock(place) for place in places.values()):
                 return False
             pieces: dict[TopicPartition, list[OffsetRange]] = {}
+            stored: dict[TopicPartition, Coverage] = {}
             for tp, place in places.items():
-                held = batch.ranges[tp]
+                held, rebuild = batch.ranges[tp], batch.rebuilds[tp]
+                if (newest := offsets.rebuild(place)) > rebuild:
+                    raise superseded(self.name, tp, rebuild, newest)
+                if newest < rebuild:
+                    offsets.begin(place, rebuild)
+                    self._reported.pop(place, None)
                 near = offsets.near(place, held)
+                stored[tp] = self._stored(offsets, place, near, held)
                 missing = Coverage(near).missing(*held)
                 note_left_out(batch, tp, missing)
                 if missing:
@@ -187,7 +201,22 @@ class DatabaseSink:
             for part in rows if pieces else ():
                 self._insert(connection.cursor(), part, pieces)
             connection.commit()
+        batch.stored[self.name] = {tp: found.ranges for tp, found in stored.items()}
+        for tp, found in stored.items():
+            _, read_at = self._reported.get(places[tp], (found, time.monotonic()))
+            self._reported[places[tp]] = (found, read_at)
         return True
+
+    def _stored(
+        self, offsets: OffsetsTable, place: Place, near: list[OffsetRange], held: OffsetRange
+    ) -> Coverage:
+        """Return what is stored with `held`, to be reported. All ranges are read again after `REREAD`, and where
+        those `near` are not the ones that were reported before."""
+        known, read_at = self._reported.get(place, (Coverage(), -math.inf))
+        if known.near(*held) != near or time.monotonic() - read_at > REREAD:
+            self._reported.pop(place, None)
+            known = Coverage(offsets.all(place))
+        return Coverage([*known.ranges, held])
 
     def _place(self, tp: TopicPartition, batch: Batch) -> Place:
         return (self._target or self.table, *tp, topic_id(batch, tp[0]))

@@ -6,6 +6,9 @@ Rule
 A transaction first changes the *lock* of each of its partitions, the row whose `first_offset` is -1, in one order of
 the partitions. The database keeps other transactions from these rows until it ends. Only then the transaction reads
 the ranges, which therefore stay as they are until its commit. Ranges neither overlap nor touch.
+
+The row whose `first_offset` is -2 has the number of the partition's last rebuild. The first transaction under a
+higher number deletes the ranges. One under a lower number finds it once it has the lock, and writes nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from muster.sinks.coverage import Coverage
 from muster.sinks.sink_error import SinkError
 
 LOCK = -1
+REBUILD = -2
 
 Place = tuple[str, str, int, str]
 """The sink's table, topic, partition and topic id."""
@@ -64,7 +68,27 @@ class OffsetsTable:
             "AND first_offset <= ? ORDER BY first_offset"
         )
         rows = self._execute(sql, (*place, *place, begin, end)).fetchall()
-        return [(first, last) for first, last in rows if first != LOCK and last >= begin]
+        return [(first, last) for first, last in rows if first >= 0 and last >= begin]
+
+    def all(self, place: Place) -> list[OffsetRange]:
+        """Return all stored ranges, in order."""
+        sql = f"SELECT first_offset, next_offset FROM {self._name} WHERE {_PLACE} AND first_offset >= ? "  # noqa: S608
+        return [
+            (first, last)
+            for first, last in self._execute(f"{sql}ORDER BY first_offset", (*place, 0)).fetchall()
+        ]
+
+    def rebuild(self, place: Place) -> int:
+        """Return the number of the partition's last rebuild, 0 if there was none."""
+        sql = f"SELECT next_offset FROM {self._name} WHERE {_PLACE} AND first_offset = ?"  # noqa: S608
+        found = self._execute(sql, (*place, REBUILD)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def begin(self, place: Place, rebuild: int) -> None:
+        """Forget the ranges, and have this number."""
+        sql = f"DELETE FROM {self._name} WHERE {_PLACE} AND first_offset <> ?"  # noqa: S608
+        self._execute(sql, (*place, LOCK))
+        self.insert(place, (REBUILD, rebuild))
 
     def add(self, place: Place, near: list[OffsetRange], held: OffsetRange) -> None:
         """Store `held` as well; `near` is what `near` returned for it."""

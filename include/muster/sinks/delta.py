@@ -25,8 +25,8 @@ except ImportError:  # the extra `delta`
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
 from muster.sinks.expand import expand
-from muster.sinks.rows import note_left_out, topic_id
-from muster.sinks.sink_error import SinkError, from_task, plain
+from muster.sinks.rows import Pieces, note_left_out, topic_id
+from muster.sinks.sink_error import SinkError, from_task, plain, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,6 +76,7 @@ class DeltaSink:
         if deltalake is None:
             raise ValueError("DeltaSink needs the package 'deltalake': install Muster's extra 'delta'")
         self.path = expand(path)
+        self.name = f"Delta table {self.path}"
         self.partition_by = tuple(partition_by)
         self.new_columns = new_columns
         self._options = {
@@ -138,19 +139,35 @@ class DeltaSink:
         if not self._probed:
             probe(self.path, self._options)
             self._probed = True
-        known = self._look(columns)
+        known = self._look(columns, batch)
         pieces: dict[TopicPartition, list[OffsetRange]] = {}
+        begun: list[str] = []
         for tp, held in batch.ranges.items():
-            missing = known.stored(apps[tp]).missing(*held)
+            if (newest := known.rebuild(apps[tp])) > batch.rebuilds[tp]:
+                raise superseded(self.name, tp, batch.rebuilds[tp], newest)
+            if newest < batch.rebuilds[tp]:
+                begun.append(apps[tp])
+            missing = [held] if apps[tp] in begun else known.stored(apps[tp]).missing(*held)
             note_left_out(batch, tp, missing)
             if missing:
                 pieces[tp] = missing
-        if not pieces:
-            return
+        if pieces:
+            self._append(known, apps, pieces, begun, write, batch)
+        batch.stored[self.name] = {tp: known.stored(app).ranges for tp, app in apps.items()}
+
+    def _append(
+        self,
+        known: TableLog,
+        apps: Mapping[TopicPartition, str],
+        pieces: Pieces,
+        begun: Sequence[str],
+        write: Write,
+        batch: Batch,
+    ) -> None:
         stored = {apps[tp]: batch.ranges[tp] for tp in pieces}
         versions: Versions = {}
-        for app, held in stored.items():
-            versions |= known.added(app, held)
+        for tp in pieces:
+            versions |= known.added(apps[tp], batch.ranges[tp], batch.rebuilds[tp])
         table, now = known.table, int(time.time() * 1000)
         writer = FileWriter(
             self.path,
@@ -160,7 +177,7 @@ class DeltaSink:
             dict(batch.ranges),
             pieces,
         )
-        note = {"batch": batch.id, "read": table.version(), "stored": stored}
+        note = {"batch": batch.id, "read": table.version(), "stored": stored, "begun": begun}
         table.create_write_transaction(
             added(write(writer)),
             "append",
@@ -171,22 +188,22 @@ class DeltaSink:
                 app_transactions=[deltalake.Transaction(*each, now) for each in sorted(versions.items())],
             ),
         )
-        known.committed(stored)
+        known.committed(stored, begun)
         self._head = entry(self.path, self._options, table.version())
 
-    def _look(self, columns: Any) -> TableLog:
+    def _look(self, columns: Any, batch: Batch) -> TableLog:
         """Read the newest version of the table, which is made, or gets columns, if it lacks them."""
         if self._log is None or entry(self.path, self._options, self._log.table.version()) != self._head:
             self._log = TableLog(self.path, self._options, self._open(columns))
         else:
             self._log.refresh()
-        self._name_removals(self._log.removals)
+        self._name_removals(self._log.removals, batch)
         table = self._log.table
         self._head = entry(self.path, self._options, table.version())
         self._check(table.metadata())
         if new := lacking(self.path, table.schema(), columns, self.new_columns):
             table.alter.add_columns(new)
-            return self._look(columns)
+            return self._look(columns, batch)
         return self._log
 
     def _open(self, columns: Any) -> Any:
@@ -206,14 +223,15 @@ class DeltaSink:
             # Another consumer creates it at the same time; else this raises what is wrong.
             return deltalake.DeltaTable(self.path, storage_options=self._options)
 
-    def _name_removals(self, removals: Sequence[str]) -> None:
+    def _name_removals(self, removals: Sequence[str], batch: Batch) -> None:
         if new := [each for each in removals if each not in self._named]:
-            log.warning(
-                "Delta table %s: rows were removed by others (%s); records that stood there are not written again, "
-                "because the log still says that they are stored. To have them again, write to another table",
-                self.path,
-                ", ".join(new),
+            notice = (
+                f"{self.name}: others have changed or removed rows ({', '.join(new)}); records that stood there are "
+                "not written again, because the log still says that they are stored. To have them again, delete what "
+                "is left of them and seek back to them with --rebuild"
             )
+            log.warning(notice)
+            batch.notices.append(notice)
         self._named = frozenset(removals)
 
     def _check(self, metadata: Any) -> None:

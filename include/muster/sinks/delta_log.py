@@ -6,8 +6,10 @@ Quantities
 - `APP` is a partition of a topic (by the topic's id). The log has its stored ranges as transaction identifiers, of
   which the last entry counts: `APP` is the end of the last range, `APP:from` its beginning; the ranges before it,
   which a seek has left, are `APP:0:from`, `APP:0:to` and so on; `APP:earlier` is their number.
-- Each commit of a sink *notes* the version that it was made from (`read`) and the ranges that it added. A commit by
-  others is *accounted for* once a sink's commit was made from its version or a later one.
+- `APP:rebuild` is the number of the partition's last rebuild. The first commit under it forgets the ranges before.
+- Each commit of a sink *notes* the version that it was made from (`read`), the ranges that it added, and which
+  partitions it is the first commit of a rebuild of (`begun`). A commit by others is *accounted for* once a sink's
+  commit was made from its version or a later one.
 - A RESTORE at version `R` to version `V` removes rows and leaves all identifiers. `RESTORED` is the last `R` that is
   accounted for, `RESTORED:to` its `V`, `APP:restored` the last `R` that the ranges of `APP` allow for.
 
@@ -15,7 +17,11 @@ Rule
 ----
 
 The stored ranges of `APP` are those of its identifiers, if they allow for the last RESTORE. Else they are the ranges
-that stood at `V`, and those that sinks have added since `R`, by their notes.
+that stood at `V`, and those that sinks have added since `R`, by their notes; if a rebuild began since `R`, only the
+ranges since then.
+
+Every commit for a partition sets `APP`, whatever its number is. So the first commit of a rebuild ends what a writer
+under a lower number has under way: Delta Lake refuses that, and when it looks again it finds the higher number.
 
 A DELETE, an overwrite or an update by others removes rows and says of no record whether it is among them. So it
 changes no range: it is named (`removals`), and a person decides.
@@ -25,7 +31,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import deltalake
@@ -104,22 +110,29 @@ class TableLog:
             self._known[app] = self._read(app)
         return self._known[app]
 
-    def added(self, app: str, held: OffsetRange) -> Versions:
-        """Return the identifiers that a commit sets, so that they say that `held` stands as well."""
-        before = self.stored(app)
+    def rebuild(self, app: str) -> int:
+        """Return the number of the last rebuild of `APP`, 0 if there was none."""
+        return self._number(f"{app}:rebuild") or 0
+
+    def added(self, app: str, held: OffsetRange, rebuild: int) -> Versions:
+        """Return the identifiers that a commit under this number sets: they say that `held` stands as well."""
+        begun = self.rebuild(app) != rebuild
+        before = Coverage() if begun else self.stored(app)
         after = Coverage([*before.ranges, held])
-        versions = _changed(app, before, after)
+        versions = _changed(app, before, after) | ({f"{app}:rebuild": rebuild} if begun else {})
         if self._restored is not None:
             if self._number(f"{app}:restored") != self._restored[0]:
-                versions = _changed(app, Coverage(), after) | {f"{app}:restored": self._restored[0]}
+                versions |= _changed(app, Coverage(), after) | {f"{app}:restored": self._restored[0]}
             if self._number(RESTORED) != self._restored[0]:
                 versions |= {RESTORED: self._restored[0], f"{RESTORED}:to": self._restored[1]}
         return versions
 
-    def committed(self, ranges: Mapping[str, OffsetRange]) -> None:
-        """Take note that a commit of this process, made from the version that is loaded, has added these ranges."""
+    def committed(self, ranges: Mapping[str, OffsetRange], begun: Collection[str]) -> None:
+        """Take note that a commit of this process, made from the version that is loaded, has added these ranges, and
+        that it is the first one of a rebuild of those that it has `begun`."""
         known = self._known | {
-            app: Coverage([*self.stored(app).ranges, held]) for app, held in ranges.items()
+            app: Coverage([*(() if app in begun else self.stored(app).ranges), held])
+            for app, held in ranges.items()
         }
         next_version = self.table.version() + 1
         self.foreign = []
@@ -130,8 +143,14 @@ class TableLog:
         if self._restored is None or self._number(f"{app}:restored") == self._restored[0]:
             return self._identified(app)
         at, to = self._restored
-        found = self._at(to).stored(app)
-        return Coverage([*found.ranges, *self._noted(app, at)])
+        found = list(self._at(to).stored(app).ranges)
+        for version in range(at + 1, self.table.version() + 1):
+            note = note_of(self._commit(version))
+            if app in note.get("begun", ()):
+                found.clear()
+            if held := note.get("stored", {}).get(app):
+                found.append((held[0], held[1]))
+        return Coverage(found)
 
     def _identified(self, app: str) -> Coverage:
         """Return what the identifiers of `APP` say."""
@@ -145,12 +164,6 @@ class TableLog:
             return Coverage()
         runs = [(number(f":{n}:from"), number(f":{n}:to")) for n in range(number(":earlier"))]
         return Coverage([*runs, (number(":from"), end)])
-
-    def _noted(self, app: str, since: int) -> Iterator[OffsetRange]:
-        """Yield what sinks have added to `APP` in commits after the version `since`."""
-        for version in range(since + 1, self.table.version() + 1):
-            if held := note_of(self._commit(version)).get("stored", {}).get(app):
-                yield (held[0], held[1])
 
     def _unaccounted(self, since: int) -> Iterator[Commit]:
         """Yield the commits by others after the version `since` that no sink's commit accounts for, newest first."""

@@ -12,6 +12,16 @@ class SinkError(RuntimeError):
     """The sink cannot be written to; the message names the table and the next step. No record is at fault for it."""
 
 
+def superseded(sink: str, tp: tuple[str, int], rebuild: int, newer: int) -> SinkError:
+    """Return the error of a writer whose partition was rebuilt since."""
+    return SinkError(
+        f"{sink}: topic {tp[0]!r}, partition {tp[1]} was rebuilt as number {newer}, and this consumer knows of "
+        f"number {rebuild}, so nothing is written. If the partition has another owner by now, nothing is to be done. "
+        "Otherwise the number was lost with the committed offset: begin another rebuild where the partition stands, "
+        f"with 'muster seek {tp[0]} {tp[1]} --to +0 --rebuild'"
+    )
+
+
 def from_task(error: Exception) -> SinkError | None:
     """Return the `SinkError` that a task raised, if that is what Spark reports with `error`."""
     found = _RAISED.search(str(error))

@@ -652,7 +652,7 @@ def read_on_in_another_topic_of_the_name(patch: MonkeyPatch) -> None:
 
 
 def commit_by_the_name_of_the_topic(patch: MonkeyPatch) -> None:
-    patch.setattr(committer, "format_stamp", lambda cluster, topic_id, sought="", stopped=False: "")
+    patch.setattr(committer, "format_stamp", lambda cluster, topic_id, note=None: "")
 
 
 def keep_what_can_be_committed_no_more(patch: MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from muster.core.imported_offsets import (
     plan_import,
 )
 from muster.core.model import TopicPartition
-from muster.core.positions import format_stamp, of_another_topic
+from muster.core.positions import format_stamp, noted, of_another_topic
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
@@ -65,7 +65,10 @@ def import_offsets(
             raise CommandError(f"nothing of what {source} has can be imported into cluster {cluster.name!r}")
         ids = own.topic_ids({each.topic for each in planned.imports})
         offsets = {(each.topic, each.partition): each.to for each in planned.imports}
-        stamps = {tp: format_stamp(cluster.name, ids.get(tp[0], "")) for tp in offsets}
+        stamps = {
+            tp: format_stamp(cluster.name, ids.get(tp[0], ""), noted(there, ids.get(tp[0], "")))
+            for tp, there in own.positions(offsets).items()
+        }
         target.commit_imported(own, offsets, stamps)
     by_topic: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in offsets.items():

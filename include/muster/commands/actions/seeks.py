@@ -19,8 +19,9 @@ from muster.commands.actions.consumption import (
     read_bounds,
     waits_for_coordination,
 )
+from muster.commands.actions.sinks import Effect
 from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen, listed
-from muster.core.model import TopicAssignment, TopicPartition
+from muster.core.model import Seek, TopicAssignment, TopicPartition
 from muster.core.overrides import Overrides, SeekRequest, flow_scope
 from muster.core.partition_list import format_partitions
 from muster.core.seeking import Bounds, SeekError, To, effect, offset_for, parse_destination
@@ -36,16 +37,22 @@ class Planned:
 
     bounds: Bounds
     offset: int
-    topic_id: str
+    assignment: TopicAssignment
 
 
-def foresee_seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> Foreseen:
-    """Return what a seek would do, in records, and change nothing. Raises `CommandError` as `seek` does."""
-    return _foreseen(_plan(target, actor, to, topic, partitions))
+def foresee_seek(
+    target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int], rebuild: bool
+) -> Foreseen:
+    """Return what a seek would do, in records and in sinks, and change nothing. Raises `CommandError` as `seek`
+    does."""
+    return _foreseen(target, _plan(target, actor, to, topic, partitions), rebuild)
 
 
-def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> CommandOutcome:
-    """Have `partitions` of `topic` go on at `to`; without partitions the topic, without a topic all.
+def seek(
+    target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int], rebuild: bool
+) -> CommandOutcome:
+    """Have `partitions` of `topic` go on at `to`; without partitions the topic, without a topic all. With a `rebuild`
+    sinks forget what they stored of them.
 
     Raises `CommandError`, and asks for nothing, if `to` is no place to go on at, the topic or a partition is unknown,
     an offset is outside of a partition's log, Kafka does not answer, or a consumer would misread what is committed
@@ -54,27 +61,28 @@ def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozense
     """
     consul, cluster = target.consul, target.cluster.name
     plan = _plan(target, actor, to, topic, partitions)
-    seek_id = secrets.token_hex(8)
+    seek_id, moment = secrets.token_hex(8), int(actor.at) if rebuild else 0
+    foreseen = _foreseen(target, plan, rebuild)
     for (of, number), planned in plan.items():
         consul.overrides.seek(
             of,
             number,
-            seek_id,
-            planned.offset,
-            planned.topic_id,
+            Seek(seek_id, planned.offset, moment),
+            planned.assignment.topic_id,
             by=actor.name,
             why=actor.reason,
             at=actor.at,
         )
     shown = format_partitions(partitions) if partitions else ""
     lines = (
-        f"{flow_scope(topic, shown)} of cluster {cluster} is to go on at {to}: {actor}",
-        *_foreseen(plan).lines(),
+        f"{flow_scope(topic, shown)} of cluster {cluster} is to go on at {to}{' with a rebuild' * rebuild}: {actor}",
+        *foreseen.lines(),
         "the owners carry it out between two batches, and the coordinator where there is none; cancel-seek takes "
         "back what was not carried out yet",
         *waits_for_coordination(target),
     )
-    return CommandOutcome(lines, {"to": to, **named(topic, partitions), "seek": seek_id})
+    values = {"to": to, **named(topic, partitions), "seek": seek_id}
+    return CommandOutcome(lines, values | ({"rebuild": moment} if rebuild else {}))
 
 
 def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
@@ -152,7 +160,7 @@ def _plan(
             tp: Planned(
                 bounds,
                 offset_for(destination, bounds, f"topic {tp[0]!r}, partition {tp[1]}"),
-                assigned[tp].topic_id,
+                assigned[tp],
             )
             for tp, bounds in target.bounds(assigned, moment).items()
         }
@@ -202,17 +210,20 @@ def _assigned(
     return chosen
 
 
-def _foreseen(plan: dict[TopicPartition, Planned]) -> Foreseen:
+def _foreseen(target: Target, plan: dict[TopicPartition, Planned], rebuild: bool) -> Foreseen:
+    known = target.stored({tp: each.assignment for tp, each in plan.items()})
+    sinks = Effect({tp: each.offset for tp, each in plan.items()}, known, rebuild)
     moved = {tp: each.bounds.position - each.offset for tp, each in plan.items()}
     again = sum(max(0, by) for by in moved.values())
     left_out = sum(max(0, -by) for by in moved.values())
     return Foreseen(
         tuple(
-            f"topic {topic}, partition {number}: {effect(each.bounds, each.offset)}"
-            for (topic, number), each in plan.items()
+            f"topic {tp[0]}, partition {tp[1]}: {effect(each.bounds, each.offset)}{sinks.of(tp)}"
+            for tp, each in plan.items()
         ),
         (
-            f"together {again} record(s) come again and {left_out} are left out, by offsets and what is committed "
+            f"together {again} record(s) come again and {left_out} are passed over, by offsets and what is committed "
             "now",
+            *sinks.summary(),
         ),
     )

@@ -30,7 +30,7 @@ from muster.consumer.source.rates import Rates
 from muster.core import positions
 from muster.core.model import OffsetRange, Seek, TopicPartition
 from muster.core.ownership import Offer, Source, TopicOffer
-from muster.core.positions import Jump, Start, Why
+from muster.core.positions import NO_NOTE, Jump, Note, Start, Why
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 
@@ -95,9 +95,8 @@ class Planner:
         self._sources: dict[str, Source] = {}
         # Partitions in Spark's offset whose position was compared with the group's in this process.
         self._checked: set[TopicPartition] = set()
-        # The ids of their last seeks, by what the group had committed when it was compared.
-        self._noted: dict[TopicPartition, str] = {}
-        self._were_stopped: set[TopicPartition] = set()
+        # Their notes, by what the group had committed when it was compared.
+        self._notes: dict[TopicPartition, Note] = {}
         # Partitions that end before their position: since when, and the least end since.
         self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
         # Those of them of which a task has found that they end early, and waited for long enough.
@@ -149,16 +148,14 @@ class Planner:
             ends=plan.ends,
             problems=plan.problems,
             jumps=plan.jumps,
-            noted=self._noted,
-            stopped=self._were_stopped,
+            notes=self._notes,
             sought=plan.sought,
             losses=plan.losses,
         )
         self._size.planned(offsets.count(ranges.values()) if moves else 0, self._clock())
         self._rates.taken({tp: to - begin for tp, (begin, to) in ranges.items()} if moves else {})
         self._checked &= ranges.keys()
-        self._noted = {tp: sought for tp, sought in self._noted.items() if tp in ranges}
-        self._were_stopped &= ranges.keys()
+        self._notes = {tp: note for tp, note in self._notes.items() if tp in ranges}
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
         self._lost = 0
         self._metrics = {**_lag(ranges, plan), "recordsLost": str(lost)}
@@ -187,7 +184,8 @@ class Planner:
             tp: min(plan.ends.get(tp, at), at + allowed[tp]) if tp in allowed else plan.ends.get(tp, at)
             for tp, at in plan.positions.items()
         }
-        ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys()
+        rebuilt = {tp for tp, seek in plan.sought.items() if seek.rebuild}
+        ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys() - rebuilt
         return {
             tp: ends[tp] if most is None else min(ends[tp], plan.positions[tp] + most)
             for tp, most in self._agent.turn(ready).items()
@@ -372,13 +370,11 @@ class Planner:
             return
         if unchecked:
             start = positions.start(position, found.committed[tp], topic_id, found.earliest[tp])
-            self._noted[tp] = positions.last_sought(found.committed[tp], topic_id)
-            stopped = positions.was_stopped(found.committed[tp], topic_id)
-            (self._were_stopped.add if stopped else self._were_stopped.discard)(tp)
+            self._notes[tp] = positions.noted(found.committed[tp], topic_id)
         else:
             at = position if position is not None else end
             start = positions.go_on(at, found.earliest.get(tp, at))
-        if seek is not None and seek.id != self._noted.get(tp):
+        if seek is not None and seek.id != self._notes.get(tp, NO_NOTE).sought:
             start = positions.sought(position, start, seek.offset, found.earliest[tp], end)
             plan.sought[tp] = replace(seek, offset=start.offset)
             self._stopped_short.discard(tp)
