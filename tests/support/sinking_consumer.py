@@ -103,7 +103,7 @@ def main() -> None:
     threading.Thread(target=listen, args=(heard,), daemon=True).start()
     planner = Planner(agent, agent.query_started(), settings, Bounds(), interval=0.1)
     zxid, seeks, refused = 0, {}, 0
-    stands: dict[str, Any] = {}
+    stands: dict[str, Any] | None = None
     while True:
         while not heard.empty():
             if not (line := heard.get()):
@@ -115,7 +115,7 @@ def main() -> None:
         owners, epoch = {0: config["name"]}, config["epoch"]
         node = TopicAssignment(servers, group, owners, epoch, topic_id=config["topic_id"], seeks=seeks)
         agent.assigned(topic, node, zxid)
-        before, stands = stands, planner.next(stands, 1).offset
+        before, stands = stands, planner.next(stands or {}, 1).offset
         if stands != before:
             work(agent, sink)
         if (now := agent.view().counters.refused_commits) > refused:
