@@ -32,7 +32,7 @@ class Worker:
 
     def __init__(self, agent: Agent, cluster: str, place: Place, *parts: Any) -> None:
         self.agent, self.cluster, self.place = agent, cluster, place
-        self.group, self.commits, self.stopped, self.letters = parts
+        self.group, self.commits, self.stopped, self.letters, self.states = parts
         self.alive = self.started = self.closed = False
         self.made.append(self)
 

@@ -18,10 +18,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
     "airflow": ("airflow/",),
     "delta": ("sinks/delta_",),
+    "state": ("consumer/state/",),
     "own-spark": ("consumer/", "handlers/", "sinks/"),
 }
 """The modules of Muster that need an extra, by the beginning of their paths; the first that fits counts."""
-BESIDE = {"delta": "own-spark"}
+BESIDE = {"delta": "own-spark", "state": "own-spark"}
 """Extras that are installed with another one only."""
 OF_PROVIDERS = {
     "airflow.providers.apache.spark": "apache-airflow-providers-apache-spark",

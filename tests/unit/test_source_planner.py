@@ -122,6 +122,7 @@ class Planned:
     notes: Mapping[TopicPartition, Note]
     sought: Mapping[TopicPartition, Seek]
     losses: Mapping[TopicPartition, Jump]
+    due: frozenset[TopicPartition]
 
     @property
     def plans_batch(self) -> bool:
@@ -139,6 +140,7 @@ class SimulatedAgent:
         self.fail_on_data_loss = False
         self.losses: dict[TopicPartition, Parked] = {}
         self.near: dict[str, TopicOffer] = {}
+        self.has_state: Callable[[str], bool] = lambda _topic: False
         self.on_wait: Callable[[float], None] = lambda _: None
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
@@ -149,6 +151,9 @@ class SimulatedAgent:
     def wait_for(self, _test: object, timeout: float) -> bool:
         self.on_wait(timeout)
         return False
+
+    def due_state(self, _idle: object) -> frozenset[TopicPartition]:
+        return frozenset()
 
     def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         return self.turns.next(ready, 0.0)
@@ -630,3 +635,38 @@ def test_partition_whose_offset_was_deleted_waits_until_that_is_committed_again(
     logs[SERVERS].committed["g", (T, 0)] = 60
     assert planner.next({T: {"1": (0, 100)}}, 2).offset[T]["0"] == (60, 100)
     assert agent.plans[-1].problems == []
+
+
+def test_shards_that_are_due_get_batches_without_records(
+    planner: Planner,
+    agent: SimulatedAgent,
+    logs: dict[str, Log],
+) -> None:
+    agent.hold(T, [0, 1])
+    logs[SERVERS].bounds[T, 0], logs[SERVERS].bounds[T, 1] = (0, 5), (0, 5)
+    first = plan(planner, {})
+    agent.due_state = lambda idle: frozenset({(T, 1)} & set(idle))  # type: ignore[method-assign, assignment]
+    second = plan(planner, first)
+    third = plan(planner, second)
+    assert second[T] == third[T] == {"0": [5, 5], "1": [5, 5]}
+    assert second != third, "else Spark takes it for no batch"
+    assert [one.due for one in agent.plans] == [frozenset(), {(T, 1)}, {(T, 1)}]
+    logs[SERVERS].bounds[T, 0] = (0, 8)
+    fourth = plan(planner, third)
+    assert fourth == {T: {"0": [5, 8], "1": [5, 5]}}, "records have their turn"
+    logs[SERVERS].bounds[T, 0] = (0, 9)
+    assert plan(planner, fourth)[T] == {"0": [8, 8], "1": [5, 5]}
+
+
+def test_loss_of_a_partition_with_state_is_committed_alone(
+    planner: Planner,
+    agent: SimulatedAgent,
+    logs: dict[str, Log],
+) -> None:
+    agent.has_state = lambda topic: topic == T
+    agent.hold(T, [0], topic_id="id")
+    logs[SERVERS].bounds[T, 0] = (2, 5)
+    logs[SERVERS].committed["g", (T, 0)] = 0
+    first = plan(planner, {})
+    assert first == {T: {"0": [2, 2]}}, "the loss is committed first"
+    assert plan(planner, first) == {T: {"0": [2, 5]}}

@@ -125,6 +125,10 @@ class Agent:
     announces: bool = False
     handler_of: Callable[[str], int] = lambda _topic: 0
     """The number of a topic's handler."""
+    has_state: Callable[[str], bool] = lambda _topic: False
+    """Whether a topic has state by key."""
+    state_due: Callable[[], frozenset[TopicPartition]] = frozenset
+    """The partitions of which something of their state is due."""
     on_poison: OnPoison = OnPoison.PARK
     fail_on_data_loss: bool = False
     """Whether a partition is parked of which Kafka has no more what is to be read next."""
@@ -172,7 +176,9 @@ class Agent:
     """For each topic the transaction and epoch of what was older than what is known also after a sync."""
 
     def __post_init__(self) -> None:
-        self._ownership = Ownership(self.owner, self.fencing, self.announces, self.longest_renewal)
+        self._ownership = Ownership(
+            self.owner, self.fencing, self.announces, self.longest_renewal, self.has_state
+        )
         self._poison = Poison(self.handler_of)
         self._turns = self._poison.turns
 
@@ -400,11 +406,21 @@ class Agent:
                 else None,
             )
             self._park_damaged()
-            readable = self._parking.readable(may) - not_read.keys()
+            readable = self._parking.readable(may) - not_read.keys() - self._ownership.uncommitted()
             if again := self._unread.due(readable, now):
                 return dict.fromkeys(again)
             turn = self._turns.next(readable - self._unread.all.keys(), now)
             return {tp: self._before_damage(tp, most) for tp, most in turn.items()}
+
+    def due_state(self, idle: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """Return the partitions without records, of those, of which something of their state is due: of one handler's
+        topics."""
+        due = self.state_due() & set(idle)
+        with self._changed:
+            due -= self._ownership.not_read(self.clock()).keys() | self._ownership.uncommitted()
+            due -= self._parking.all.keys()
+            of = self.handler_of(min(due)[0]) if due else 0
+            return frozenset(tp for tp in due if self.handler_of(tp[0]) == of)
 
     def _park_damaged(self) -> None:
         """Park what stands before a damaged record; forget those that a partition has left behind."""
@@ -439,12 +455,13 @@ class Agent:
         notes: Mapping[TopicPartition, Note] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
         losses: Mapping[TopicPartition, Jump] | None = None,
+        due: frozenset[TopicPartition] = frozenset(),
     ) -> int:
         """Take the batch that the planner planned, or that it planned none (`offsets` equal to `finished`, where
         Spark stands). Returns how many records are lost that were not counted before.
 
-        `jumps`, `notes` and `sought` are as in `Ownership.planned`. `losses` are jumps that are not made, because a
-        person is to decide: their partitions are parked.
+        `jumps`, `notes`, `sought` and `due` are as in `Ownership.planned`. `losses` are jumps that are not made,
+        because a person is to decide: their partitions are parked.
 
         Raises `StaleTokenError`, or `PlanRefusedError` if Spark does not stand where the agent saw it get to.
         """
@@ -461,7 +478,7 @@ class Agent:
                 for tp, note in (notes or {}).items()
                 if note.stopped and tp in own.held and own.held[tp].planned is None
             }
-            own.planned(asked, offsets, jumps, notes, sought)
+            own.planned(asked, offsets, jumps, notes, sought, due)
             for topic, partition in sorted(begin):
                 self._poison.stop(topic, f"it was stopped when partition {partition} had another owner")
             self._stop(own)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from muster.consumer.agent import Agent
 from muster.consumer.commits import Commits, GuardedCommits
+from muster.consumer.state.errors import StateStoreError
 from muster.core.model import TopicPartition
 from muster.core.ownership import Due, Ownership, Place
 from muster.core.parking import Answer
@@ -32,6 +33,7 @@ from muster.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:
     from muster.consumer.lifecycle import Beat  # which imports Spark
+    from muster.consumer.state.shards import States  # which imports LMDB
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +63,15 @@ class Committer:
     """
 
     def __init__(
-        self, agent: Agent, kafka: KafkaSettings, cluster: str, fencing: bool, dead_letter_topic: str = ""
+        self,
+        agent: Agent,
+        kafka: KafkaSettings,
+        cluster: str,
+        fencing: bool,
+        dead_letter_topic: str = "",
+        states: States | None = None,
     ) -> None:
+        self._states = states
         self._agent = agent
         self._kafka = kafka
         self._cluster = cluster
@@ -97,14 +106,18 @@ class Committer:
         )
         group = GroupOffsets(settings, place.group_id)
         commits: Commits = (
-            FencedCommits(settings, self._cluster, group) if self._fencing else GuardedCommits(group)
+            FencedCommits(settings, self._cluster, group, self._agent.has_state)
+            if self._fencing
+            else GuardedCommits(group)
         )
         letters = (
             DeadLetters(settings, place.group_id, self._dead_letter_topic)
             if self._fencing and self._dead_letter_topic
             else None
         )
-        worker = PlaceWorker(self._agent, self._cluster, place, group, commits, self._stopped, letters)
+        worker = PlaceWorker(
+            self._agent, self._cluster, place, group, commits, self._stopped, letters, self._states
+        )
         worker.start()
         return worker
 
@@ -134,7 +147,9 @@ class PlaceWorker:
         commits: Commits,
         stopped: threading.Event,
         letters: DeadLetters | None = None,
+        states: States | None = None,
     ) -> None:
+        self._states = states
         self._agent = agent
         self._cluster = cluster
         self._place = place
@@ -250,8 +265,15 @@ class PlaceWorker:
                 for tp, one in due.items()
                 if one.note.rebuild >= self._rebuilds.get((tp, one.claim_epoch), 0)
             }
+            carried = {} if self._states is None else self._states.carry_all(due)
+            waiting = {tp for tp in due if self._agent.has_state(tp[0])} - carried.keys()
+            due = {tp: one for tp, one in due.items() if tp not in waiting}
             offsets = {key: one.offset for key, one in due.items()}
-            stamps = {key: format_stamp(self._cluster, one.topic_id, one.note) for key, one in due.items()}
+            numbers = {tp: carried[tp].number if tp in carried else 0 for tp in due}
+            stamps = {
+                tp: format_stamp(self._cluster, one.topic_id, one.note, numbers[tp])
+                for tp, one in due.items()
+            }
             if isinstance(self._commits, FencedCommits):
                 outcome = self._commits.commit(
                     offsets,
@@ -260,16 +282,24 @@ class PlaceWorker:
                     lambda tp, since: self._agent.owns_still(tp, due[tp].claim_epoch, since),
                     lambda tp: self._begin(tp, due[tp].claim_epoch),
                     lambda tp: self._landed(tp, due[tp].claim_epoch),
+                    carried,
                 )
             else:
                 outcome = self._commits.commit(offsets, stamps)
+            outcome.failed.update(dict.fromkeys(waiting, "its state is not at its position yet"))
             self._rebuilds |= {(tp, due[tp].claim_epoch): due[tp].note.rebuild for tp in outcome.done}
             return outcome
 
     def _take(self, due: Mapping[TopicPartition, Due], outcome: CommitOutcome) -> None:
+        broken = self._take_state(outcome)
         if outcome.done:
             # One partition that cannot be committed must not keep the others from being closed.
-            self._agent.committed({key: replace(due[key], offset=at) for key, at in outcome.done.items()})
+            done = {key: replace(due[key], offset=at) for key, at in outcome.done.items()}
+            if self._states is not None:
+                done |= {tp: self._states.due_of(one) for tp, one in outcome.landed.items()}
+            self._agent.committed(done)
+        for tp, why in broken.items():
+            self._agent.refused(tp, due[tp].claim_epoch, why)
         for (topic, partition), why in sorted(outcome.refused.items()):
             self._agent.refused(
                 (topic, partition),
@@ -278,6 +308,16 @@ class PlaceWorker:
                 f"{why}; this consumer closes it without committing, and takes it up again only if ZooKeeper "
                 "still assigns it and Consul still has it registered",
             )
+
+    def _take_state(self, outcome: CommitOutcome) -> dict[TopicPartition, str]:
+        """Bring the local stores to what was committed; return those that failed, which are taken up again."""
+        broken: dict[TopicPartition, str] = {}
+        for tp, landed in outcome.landed.items() if self._states is not None else ():
+            try:
+                self._states.landed(tp, landed)
+            except StateStoreError as error:
+                broken[tp] = f"topic {tp[0]!r}, partition {tp[1]}: {error}; it is closed, and taken up again"
+        return broken
 
     # -- dead letters -------------------------------------------------------------------------------------
 
@@ -304,6 +344,8 @@ class PlaceWorker:
                 self._agent.answer(tp, min(records), Answer.SKIP, "Kafka, which has no such record any more")
             elif records:
                 unread = about[tp].keys() - records.keys()
+                if unread and self._agent.has_state(tp[0]):
+                    continue  # what its batch changed is written with all of its letters
                 ready[tp] = replace(due[tp], offset=min(unread)) if unread else due[tp]
                 letters[tp] = {
                     at: self._letter(record, about[tp][at]) for at, record in records.items() if record

@@ -88,6 +88,8 @@ Invariants
    owner knows each number that a sink may have.
 14. A partition is read on for no more than `LONGEST_UNCOMMITTED` without an answer to its commits. A process that was
    cut off and replaced may hear of it only by such an answer, and is to read nothing more until then.
+15. A partition with state by key is offered once its state is `restored`, which begins after its claim. What it has
+   outstanding is committed before more of it is planned, and nothing of it is committed before it is restored.
 """
 
 from __future__ import annotations
@@ -164,6 +166,17 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class ToRestore:
+    """A partition whose state is to be restored: for which claim epoch, where, what the group had at the claim, and
+    the seek that is asked for ('': none)."""
+
+    claim_epoch: int
+    source: Source
+    committed: Committed | None = None
+    seek: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PassOver:
     """One record to be passed over, once the offset after it is committed; with a dead letter of it, or without."""
 
@@ -206,6 +219,8 @@ class BatchPlan:
     offsets: Mapping[str, Mapping[int, OffsetRange]]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     rebuilds: Mapping[TopicPartition, int] = field(default_factory=dict)
+    due: frozenset[TopicPartition] = frozenset()
+    """The partitions without records that are in it because something of their state is due."""
 
     @property
     def ranges(self) -> dict[TopicPartition, OffsetRange]:
@@ -278,6 +293,11 @@ class _Partition:
     claim_epoch: int = 0
     seen_id: str = ""
     """The id under which Kafka first had the topic since it was taken up; '' if that is not known."""
+    has_state: bool = False
+    restored: bool = True
+    """Whether its state is what changelog and group say; of those without state too."""
+    at_claim: Committed | None = None
+    """What the group had when it was claimed."""
     claimed: bool = False
     claiming: bool = False
     """A claim has begun and has not ended: it may still fence off the owner of that time."""
@@ -359,7 +379,7 @@ class _Partition:
     @property
     def offerable(self) -> bool:
         """Whether the planner may put it in the next batch."""
-        ready = self.claimed and self.announced and not self.closing
+        ready = self.claimed and self.announced and self.restored and not self.closing
         return ready and (self.planned is not None or not (self.outstanding or self.pass_over))
 
     def is_held_back(self, now: float) -> bool:
@@ -375,6 +395,8 @@ class _Partition:
         """Return `processed`, to be committed with the letters of what was rejected; of very many only the first
         ones, and the offset of the next."""
         letters = sorted(self.rejected.items())
+        if self.has_state:  # what its batch changed is one
+            return replace(self.due(processed), letters=tuple(letters))
         offset = letters[LETTERS][0] if len(letters) > LETTERS else processed
         return replace(self.due(offset), letters=tuple(letters[:LETTERS]))
 
@@ -394,6 +416,7 @@ class _Partition:
 
     def found(self, there: Committed | None) -> None:
         """Take note of what the group has of it when it is claimed."""
+        self.at_claim = there
         topic_id = self.source.topic_id
         if there is not None and not of_another_topic(there.metadata, topic_id):
             self.in_group, self.committed = True, there.offset
@@ -411,7 +434,8 @@ class Ownership:
 
     `blocks` are the reasons why nothing is taken up (isolation, stopping, being replaced); they add up. Without a
     query nothing is read, so then partitions close as soon as their commits are acknowledged.
-    `fencing`: the broker refuses late commits. `announces`: the handler asks to know what it has.
+    `fencing`: the broker refuses late commits. `announces`: the handler asks to know what it has. `has_state` tells
+    of a topic whether its partitions have state by key.
     """
 
     def __init__(
@@ -420,8 +444,10 @@ class Ownership:
         fencing: bool = False,
         announces: bool = False,
         longest_renewal: float = LONGEST_RENEWAL,
+        has_state: Callable[[str], bool] = lambda _topic: False,
     ) -> None:
         self.owner = owner
+        self._has_state = has_state
         self._fencing = fencing
         self._announces = announces
         self._longest_renewal = longest_renewal
@@ -643,24 +669,26 @@ class Ownership:
         jumps: Mapping[TopicPartition, Jump] | None = None,
         notes: Mapping[TopicPartition, Note] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
+        due: frozenset[TopicPartition] = frozenset(),
     ) -> None:
         """Take the batch that the planner planned from the offer numbered `asked`, which must be the newest.
 
         `jumps` are the partitions that do not continue where they were read up to; where that is because records are
         lost, the offset after them is committed at once. `notes` are those of the partitions that begin, by what
         is committed. `sought` are the seeks that this plan carries out, each with the offset that it goes on at: that
-        is committed at once, with the id, whatever becomes of the batch.
+        is committed at once, with the id, whatever becomes of the batch. `due` is as in
+        `BatchPlan`.
 
         A plan equal to the one before is no batch, unless it is the query's first. Raises `PlanRefusedError` and
         changes nothing if the plan does not follow from the newest offer, or if the batch planned before has not
         been processed.
         """
-        plan = self._batch_plan(asked, offsets, notes or {})
+        plan = self._batch_plan(asked, offsets, notes or {}, due)
         if not self._running or asked != self._asked or asked == self._answered:
             raise PlanRefusedError(
                 f"plan made from offer {asked} is refused, the newest open offer is {self._asked}; ask again"
             )
-        if plan.offsets == self._plan.offsets and not self._first:
+        if plan.offsets == self._plan.offsets and not plan.due and not self._first:
             self._answered = asked
             self._seek(sought or {})
             return
@@ -703,11 +731,13 @@ class Ownership:
         asked: int,
         offsets: Mapping[str, Mapping[int, OffsetRange]],
         notes: Mapping[TopicPartition, Note],
+        due: frozenset[TopicPartition],
     ) -> BatchPlan:
         found = BatchPlan(
             asked,
             {name: dict(ranges) for name, ranges in offsets.items() if ranges},
             {name: s.topic_id for name, s in self._given.items() if s.topic_id and offsets.get(name)},
+            due=due,
         )
         known = {**notes, **{tp: p.note for tp, p in self.held.items() if p.planned is not None}}
         rebuilds = {tp: known[tp].rebuild for tp in found.filled.keys() & known.keys()}
@@ -774,6 +804,8 @@ class Ownership:
             if partition is None or partition.planned not in {None, end}:
                 continue  # not held any more, or a record was passed over meanwhile
             partition.processed = end
+            if tp in plan.due:
+                partition.committed = None  # though it goes on where it was
             partition.rejected.update((rejected or {}).get(tp, {}))
             if partition.uncommitted_since is None and partition.outstanding:
                 partition.uncommitted_since = now
@@ -831,7 +863,7 @@ class Ownership:
 
         def offset(tp: TopicPartition, topic: Topic, partition: _Partition) -> Due | None:
             over, stays = partition.pass_over, not (partition.refused or partition.closing or topic.recreated)
-            if partition.rejected and partition.outstanding:
+            if not partition.restored or (partition.rejected and partition.outstanding):
                 return None
             if over is not None and not over.letter and stays:
                 return partition.due(over.offset + 1)
@@ -869,6 +901,31 @@ class Ownership:
                 partition.uncommitted_since = now if partition.outstanding else None
         self._settle()
 
+    def uncommitted(self) -> frozenset[TopicPartition]:
+        """Return the partitions with state of which something is to be committed before more is planned."""
+        return frozenset(tp for tp, p in self.held.items() if p.has_state and p.outstanding)
+
+    def to_restore(self) -> dict[TopicPartition, ToRestore]:
+        """Return the partitions whose state is to be restored."""
+        found: dict[TopicPartition, ToRestore] = {}
+        for tp, partition in self.held.items():
+            if partition.claimed and not (partition.restored or partition.closing):
+                seek = self.topics[tp[0]].seeks.get(tp[1])
+                found[tp] = ToRestore(
+                    partition.claim_epoch, partition.source, partition.at_claim, seek.id if seek else ""
+                )
+        return found
+
+    def restored(self, tp: TopicPartition, claim_epoch: int, commits: int | None) -> None:
+        """Take note that a partition's state is what changelog and group say. `commits` is the offset that is to be
+        committed once before anything is read, None for none."""
+        if (partition := self._claimed_as(tp, claim_epoch)) is None or partition.closing:
+            return
+        partition.restored = True
+        if commits is not None:
+            partition.processed, partition.committed = commits, None
+        self._settle({tp[0]})
+
     def in_group(self) -> dict[Place, dict[TopicPartition, str]]:
         """Return what the group has to have an offset of, which only another program may have changed, with the ids
         of the topics ('': unknown)."""
@@ -892,7 +949,7 @@ class Ownership:
     def set_by_others(self, tp: TopicPartition) -> None:
         """Take note that another program has set the committed offset, or deleted it: what is known here is due
         again."""
-        if (partition := self.held.get(tp)) is not None:
+        if (partition := self.held.get(tp)) is not None and partition.restored:
             partition.processed, partition.committed = partition.stands, None
             partition.in_group = False
 
@@ -1073,7 +1130,14 @@ class Ownership:
             for tp in ((name, number) for number in self._wanted(topic)):
                 if topic.source is not None and tp not in self.held and tp not in self.refused:
                     self._taken_up += 1
-                    self.held[tp] = _Partition(topic.source, self._taken_up, announced=not self._announces)
+                    state = self._has_state(name)
+                    self.held[tp] = _Partition(
+                        topic.source,
+                        self._taken_up,
+                        announced=not self._announces,
+                        has_state=state,
+                        restored=not state,
+                    )
 
     def _wanted(self, topic: Topic) -> frozenset[int]:
         return frozenset() if self.blocks or topic.gone else topic.assigned

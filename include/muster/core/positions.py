@@ -2,9 +2,9 @@
 
 A topic is its id, not its name. Each offset that is committed carries *metadata* that says of which topic it is, and
 which cluster has committed it, `muster:[CLUSTER]:[TOPIC ID]`, and then a `Note`, as far as there is one:
-`:[SEEK ID]:[stopped]:[REBUILD]`. So an offset of a topic that was deleted is not taken for one of the topic that has
-its name now, and two clusters with one group are distinguished. Other metadata (none, or another tool's) says
-neither, and its offset is believed.
+`:[SEEK ID]:[stopped]:[REBUILD]`, and after one more colon the number of the commit, if the topic has state by key. So
+an offset of a topic that was deleted is not taken for one of the topic that has its name now, and two clusters with
+one group are distinguished. Other metadata (none, or another tool's) says neither, and its offset is believed.
 
 Definitions
 -----------
@@ -80,6 +80,8 @@ class Stamp:
     cluster: str
     topic_id: str = ""
     note: Note = NO_NOTE
+    seq: int = 0
+    """The number of the commit of a partition with state, 0 without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,10 @@ class Start:
     jump: Jump | None = None
 
 
-def format_stamp(cluster: str, topic_id: str, note: Note = NO_NOTE) -> str:
-    """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown)."""
-    said = [note.sought, STOPPED if note.stopped else "", str(note.rebuild) if note.rebuild else ""]
+def format_stamp(cluster: str, topic_id: str, note: Note = NO_NOTE, seq: int = 0) -> str:
+    """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown), as which commit
+    of its state (0: it has none)."""
+    said = [note.sought, STOPPED if note.stopped else "", str(note.rebuild or ""), str(seq or "")]
     while said and not said[-1]:
         said.pop()
     return ":".join([MARK, cluster, topic_id, *said])
@@ -121,11 +124,11 @@ def parse_stamp(metadata: str) -> Stamp | None:
     """Parse what metadata says, None if it is not ours."""
     mark, _, rest = metadata.partition(":")
     cluster, colon, rest = rest.partition(":")
-    topic_id, sought, stopped, rebuild, *_ = (*rest.split(":"), "", "", "")
+    topic_id, sought, stopped, rebuild, seq, *_ = (*rest.split(":"), "", "", "", "")
     if not (mark == MARK and cluster and colon):
         return None
-    number = int(rebuild) if _NUMBER.fullmatch(rebuild) else 0
-    return Stamp(cluster, topic_id, Note(sought, stopped == STOPPED, number))
+    number, commit = (int(each) if _NUMBER.fullmatch(each) else 0 for each in (rebuild, seq))
+    return Stamp(cluster, topic_id, Note(sought, stopped == STOPPED, number), commit)
 
 
 def noted(committed: Committed | None, topic_id: str) -> Note:

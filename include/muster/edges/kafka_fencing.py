@@ -17,6 +17,9 @@ transaction of a forgotten producer. So a forgotten producer, which may be a for
 is replaced once the owner is confirmed. A transaction is aborted only where a broker answered that it failed, and
 only within `ABORT_WITHIN`; otherwise its producer is replaced in the same way.
 
+A partition with state by key also writes its changes, its position and its output in that transaction (`Carried`). If
+its producer is stuck or lost, it is refused rather than replaced: it is taken up again as by a new owner.
+
 A producer costs about 0.4 MB and a handful of threads (one of them for each broker), and a commit three round trips;
 `benchmarks/fencing.py` measures both.
 """
@@ -53,6 +56,7 @@ from muster.edges.dead_letters import (
 from muster.edges.kafka import NO_METADATA, GroupOffsets
 from muster.edges.kafka_admin import UNREACHABLE, client_config, open_client
 from muster.edges.kafka_group import item_to_commit
+from muster.edges.state_changelog import BULK, Carried, Landed, write_carried
 from muster.settings.connections import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -75,6 +79,8 @@ when a broker was restarted meanwhile, whatever time-out it is given."""
 ABORT_WITHIN = 5.0
 """Seconds from the begin of a transaction for which it may be aborted: its producer is not forgotten so soon."""
 
+CARRY_WITHIN = 20.0
+"""Seconds that the changes of one batch may take to be written, within `TRANSACTION_TIMEOUT`."""
 SETTLE_WITHIN = 1.0
 """Seconds to wait for a producer's connection to settle, before it is initialised nevertheless."""
 
@@ -107,6 +113,7 @@ Letters = Mapping[int, ToWrite]
 """The dead letters of records of a partition, by their offsets."""
 NONE: Letters = MappingProxyType({})
 NO_LETTERS: Mapping[TopicPartition, Letters] = MappingProxyType({})
+NOTHING_CARRIED: Mapping[TopicPartition, Carried] = MappingProxyType({})
 
 Owned = Callable[[TopicPartition, float], bool | None]
 """Asked before a producer that is stuck is replaced, and before its replacement commits: whether this consumer still
@@ -115,7 +122,7 @@ owns the partition, by what became known after that moment (`time.monotonic`); N
 Begin = Callable[[TopicPartition], bool]
 """Asked right before a partition's claim is made, noting that it is; False if it is not wanted any more."""
 
-Landed = Callable[[TopicPartition], None]
+Claimed = Callable[[TopicPartition], None]
 """Called when a replacement that had begun has claimed its partition, and cannot do so later any more."""
 
 
@@ -136,6 +143,8 @@ class CommitOutcome:
     refused: dict[TopicPartition, str] = field(default_factory=dict)
     failed: dict[TopicPartition, str] = field(default_factory=dict)
     too_large: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    landed: dict[TopicPartition, Landed] = field(default_factory=dict)
+    """What was written of partitions with state, for those that are `done`."""
 
 
 class _UnwantedError(Exception):
@@ -176,6 +185,9 @@ class _Fence:
     """Why its producer is of no use any more; '' while it is."""
     replaces: bool = False
     """Whether it stands in for a producer that was stuck, so another consumer may have claimed the partition."""
+    has_state: bool = False
+    landed: Landed | None = None
+    """What its last transaction wrote of the partition's state."""
 
     def end_call(self) -> None:
         """Take note that its last call is over."""
@@ -228,6 +240,19 @@ class _Fence:
             self.phase = _Phase.ABORT
         if self.phase is _Phase.ABORT and _is_answer(reason):
             self._abort(timeout)
+        if self.has_state and self.phase is not _Phase.COMMIT:
+            self.lost = (
+                f"its transaction failed ({reason.str()})"  # an aborted one has moved the changelog's end
+            )
+
+    def _write(self, letters: Letters, carried: Carried | None, timeout: float) -> None:
+        """Write what goes with an offset in its transaction."""
+        if letters or carried:
+            self.phase = _Phase.ABORT  # unless all of it works: none must be written twice
+        if letters:
+            write(self.producer, letters.values(), timeout)
+        if carried:
+            self.landed = write_carried(self.producer, carried, CARRY_WITHIN)
 
     def _abort(self, timeout: float) -> None:
         with suppress(KafkaException):
@@ -242,8 +267,9 @@ class _Fence:
         timeout: float,
         owned: Owned,
         begin: Begin,
-        landed: Landed,
+        landed: Claimed,
         letters: Letters = NONE,
+        carried: Carried | None = None,
     ) -> int:
         """Commit, with dead letters if there are some; returns the offset that is acknowledged, which is an earlier
         one if its end was not seen before.
@@ -272,9 +298,7 @@ class _Fence:
                 self.producer.begin_transaction()
                 self.phase = _Phase.SEND
             if self.phase is _Phase.SEND:
-                if letters:
-                    self.phase = _Phase.ABORT  # unless all of it works: none must be written twice
-                    write(self.producer, letters.values(), timeout)
+                self._write(letters, carried, timeout)
                 self.producer.send_offsets_to_transaction([item], group.metadata(), timeout)
                 self.sent = item.offset
                 self.phase = _Phase.COMMIT
@@ -308,9 +332,16 @@ class FencedCommits:
     Raises `KafkaError` for settings that librdkafka refuses, and once `group` is closed.
     """
 
-    def __init__(self, settings: KafkaSettings, cluster: str, group: GroupOffsets) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        cluster: str,
+        group: GroupOffsets,
+        has_state: Callable[[str], bool] = lambda _topic: False,
+    ) -> None:
         self._timeout = settings.operation_timeout
         self._cluster = cluster
+        self._has_state = has_state
         self._group = group
         self._fences: dict[TopicPartition, _Fence] = {}
         self._lock = threading.Lock()
@@ -336,7 +367,7 @@ class FencedCommits:
             for tp in partitions:
                 fence = self._fences.get(tp)
                 if fence is None or fence.phase is not _Phase.INITIALISE or fence.lost:
-                    fence = self._fences[tp] = _Fence(self._open(tp), tp[0])
+                    fence = self._fences[tp] = _Fence(self._open(tp), tp[0], has_state=self._has_state(tp[0]))
                 fences[tp] = fence
 
         def initialise(tp: TopicPartition, fence: _Fence) -> None:
@@ -365,7 +396,8 @@ class FencedCommits:
         letters: Mapping[TopicPartition, Letters] = NO_LETTERS,
         owned: Owned = lambda *_: True,
         begin: Begin = lambda _: True,
-        landed: Landed = lambda _: None,
+        landed: Claimed = lambda _: None,
+        carried: Mapping[TopicPartition, Carried] = NOTHING_CARRIED,
     ) -> CommitOutcome:
         """Commit the next offset to read of each partition, each on its own, with its letters. They must be claimed.
 
@@ -395,6 +427,7 @@ class FencedCommits:
                         begin,
                         landed,
                         letters.get(tp, NONE),
+                        carried.get(tp),
                     ),
                 )
                 for tp, fence in fences.items()
@@ -404,6 +437,8 @@ class FencedCommits:
         for tp, end in (ends | unowned).items():
             if isinstance(end, int):
                 outcome.done[tp] = end
+                if (written := fences[tp].landed) is not None:
+                    outcome.landed[tp] = written
             elif isinstance(end, _RefusedError):
                 outcome.refused[tp] = str(end)
             elif letters.get(tp) and isinstance(end, KafkaException):
@@ -429,6 +464,10 @@ class FencedCommits:
             under_way = fence.call is not None and not fence.call.done()
             lost = fence.lost and fence.call is None  # else the end of the call that says so is taken first
             if not (_stuck(fence) if under_way else lost or fence.claims_again):
+                continue
+            if fence.has_state:
+                why = "its producer is stuck" if under_way else fence.lost
+                unowned[tp] = _RefusedError(f"{why}, and whether its last commit landed is read again")
                 continue
             if fence.call is not None and fence.call.cancel():  # it is queued behind others that are stuck
                 fence.end_call()
@@ -516,6 +555,8 @@ class FencedCommits:
         config = self._config | {
             "transactional.id": transactional_id(self._cluster, self._group.group_id, *tp),
         }
+        if self._has_state(tp[0]):
+            config |= BULK
         return open_client(Producer, config)
 
 

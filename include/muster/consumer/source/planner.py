@@ -43,6 +43,10 @@ _GONE_AFTER = 10.0
 may for a moment know less."""
 
 
+_TICK = ("", 0)
+"""No partition: its range makes Spark take a batch for another one than the last that has the same offsets."""
+
+
 @dataclass
 class _Plan:
     """A planning in the making."""
@@ -111,6 +115,9 @@ class Planner:
         self._metrics: Mapping[str, str] = {}
         self._slots: dict[Part, int] = {}
         self._warmed_up = False
+        # How many batches were planned without records because state was due, and whether the last one was.
+        self._ticks = 0
+        self._ticked = False
         self._size = BatchSize(bounds)
         self._rates = Rates(bounds.rates)
 
@@ -126,6 +133,7 @@ class Planner:
             return NextBatch(offset=finished, metrics=self._metrics)
         self._due = self._clock() + self._interval
         held = offsets.parse_offsets(finished)
+        held.pop(_TICK, None)
         offer = self._agent.offer(self._token)
         plan = self._look(offer, {tp: offer.again.get(tp, end) for tp, (_, end) in held.items()})
         most = self._size.next(self._clock(), failed=bool(offer.again))
@@ -133,8 +141,13 @@ class Planner:
         if ranges == held and plan.positions != {tp: end for tp, (_, end) in held.items()}:
             # The batch that failed, as it was. Spark takes equal offsets for no batch: an empty one comes between.
             ranges = offsets.next_ranges(plan.positions, {}, most)
+        due = self._due_state(plan, ranges, held)
+        if due:
+            ranges = offsets.next_ranges(plan.positions, {}, most)
         moves = bool(offer.again) or offsets.moves(held, ranges)
-        if moves:
+        if due:
+            batch = self._tick(ranges, plan.ends, parallelism)
+        elif moves:
             batch = self._batch(ranges, plan.ends, parallelism)
         elif not held and not offer.topics and not self._warmed_up:
             batch = self._warm_up(parallelism)
@@ -144,13 +157,14 @@ class Planner:
             self._token,
             asked=offer.asked,
             finished=_by_topic(held),
-            offsets=_by_topic(ranges if moves else held),
+            offsets=_by_topic(ranges if moves or due else held),
             ends=plan.ends,
             problems=plan.problems,
             jumps=plan.jumps,
             notes=self._notes,
             sought=plan.sought,
             losses=plan.losses,
+            due=due,
         )
         self._size.planned(offsets.count(ranges.values()) if moves else 0, self._clock())
         self._rates.taken({tp: to - begin for tp, (begin, to) in ranges.items()} if moves else {})
@@ -160,6 +174,25 @@ class Planner:
         self._lost = 0
         self._metrics = {**_lag(ranges, plan), "recordsLost": str(lost)}
         return batch.model_copy(update={"metrics": self._metrics})
+
+    def _due_state(self, plan: _Plan, ranges: Ranges, held: Ranges) -> frozenset[TopicPartition]:
+        """Return the partitions that get a batch without records now, because something of their state is due: not
+        twice in a row if there are records, and only where all that is held goes on."""
+        idle = {
+            tp for tp, (begin, end) in ranges.items() if begin == end and held.get(tp, (0, -1))[1] == begin
+        }
+        idle -= plan.sought.keys() | plan.jumps.keys() | plan.losses.keys()
+        with_records = any(begin < end for begin, end in ranges.values())
+        same = ranges.keys() == held.keys() and not (self._ticked and with_records)
+        due = self._agent.due_state(idle) if same and idle else frozenset()
+        self._ticked = bool(due)
+        return due
+
+    def _tick(self, ranges: Ranges, ends: Mapping[TopicPartition, int], parallelism: int) -> NextBatch:
+        self._ticks += 1
+        batch = self._batch(ranges, ends, parallelism)
+        offset = offsets.format_offsets({**ranges, _TICK: (self._ticks, self._ticks + 1)})
+        return batch.model_copy(update={"offset": offset})
 
     def _is_due(self) -> bool:
         """Wait until the next planning is due, for `LONGEST_WAIT` at most; tell whether it is.
@@ -184,8 +217,10 @@ class Planner:
             tp: min(plan.ends.get(tp, at), at + allowed[tp]) if tp in allowed else plan.ends.get(tp, at)
             for tp, at in plan.positions.items()
         }
-        rebuilt = {tp for tp, seek in plan.sought.items() if seek.rebuild}
-        ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys() - rebuilt
+        # A rebuild, and of a partition with state any seek and loss, is a commit of its own.
+        alone = {tp for tp, seek in plan.sought.items() if seek.rebuild}
+        alone |= {tp for tp in plan.sought.keys() | plan.jumps.keys() if self._agent.has_state(tp[0])}
+        ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys() - alone
         return {
             tp: ends[tp] if most is None else min(ends[tp], plan.positions[tp] + most)
             for tp, most in self._agent.turn(ready).items()

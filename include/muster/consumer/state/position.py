@@ -1,0 +1,152 @@
+"""Where a shard is, in changelog and group, and whether they agree. Pure.
+
+Each transaction of a shard ends with one record of the changelog that holds its `Position`, and commits the same
+offset, sequence and last move for the group. An owner claims first and then reads both. Where they differ one of the
+two was changed, restored or lost; then the shard does not run, and a person chooses with a seek.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from muster.core.positions import Committed, of_another_topic, parse_stamp
+
+KEY = b"\x00position"
+"""The key of the position's record. Those of state begin with the generation, and so never with two zeros."""
+FIRST = 1 << 24
+"""The first generation, as the first four bytes of a key of state."""
+ANYWHERE = -1
+"""The offset of a shard that has read nothing yet."""
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable of a processor, as it was written: its number in keys, its kind and schemas, and whether values
+    have an expiry."""
+
+    number: int
+    kind: str
+    schema: str
+    key_schema: str = ""
+    expires: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """All that a shard's next batch depends on, besides keys.
+
+    `offset` is the next record to read (`ANYWHERE` before the first), `seq` grows by one with each commit, `move` is
+    the id of the last seek, and `history` that of the last one that made stores of other hosts useless. `time` is the
+    processing time, `top` the largest event time, in milliseconds; None without one.
+    """
+
+    offset: int
+    seq: int = 0
+    move: str = ""
+    history: str = ""
+    generation: int = FIRST
+    time: int = 0
+    top: int | None = None
+    topic_id: str = ""
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    time_mode: str = ""
+    """That of the processor, which says what its timers wait for."""
+    format: int = FORMAT
+
+    def text(self) -> bytes:
+        """Write it for the changelog."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, text: bytes) -> Position:
+        """Read it. Raises ValueError if it is of a newer format, or none."""
+        found: dict[str, Any] = json.loads(text)
+        if found.get("format") != FORMAT:
+            raise ValueError(
+                f"the state has format {found.get('format')}, and this version of Muster reads {FORMAT}; install the "
+                "version that has written it"
+            )
+        found["variables"] = {name: Variable(**one) for name, one in found["variables"].items()}
+        return cls(**found)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenUp:
+    """How a shard begins: at `position`, or nowhere because of `differs`, until a person chooses.
+
+    `chosen` is the seek that is the choice, and has to be the next commit.
+    """
+
+    position: Position | None
+    differs: str = ""
+    chosen: str = ""
+
+
+def take_up(
+    found: Position | None, committed: Committed | None, topic_id: str, seek: str = "", end: int = 0
+) -> TakenUp:
+    """Compare what changelog and group say of a shard. `seek` is the id of the seek that is asked for ('': none), and
+    `end` where the changelog ends."""
+    if committed is not None and of_another_topic(committed.metadata, topic_id):
+        committed = None
+    if found is not None and found.topic_id and topic_id and found.topic_id != topic_id:
+        # Another topic under the same name: nothing of the former one's state counts.
+        return TakenUp(_anew(found, topic_id))
+    stamp = None if committed is None else parse_stamp(committed.metadata)
+    group = (
+        None
+        if committed is None
+        else (committed.offset, stamp.seq if stamp else 0, stamp.sought if stamp else "")
+    )
+    if found is None and group is not None and not group[1]:
+        return TakenUp(Position(group[0], move=group[2], topic_id=topic_id))
+    if found is None and group is None:
+        return TakenUp(Position(ANYWHERE, topic_id=topic_id))
+    if found is not None and group == (found.offset, found.seq, found.move):
+        return TakenUp(replace(found, topic_id=topic_id or found.topic_id))
+    if seek and seek not in {found.move if found else "", group[2] if group else ""}:
+        seq = max(found.seq if found else 0, group[1] if group else 0)
+        offset = found.offset if found else group[0] if group else 0
+        last = found or Position(offset, topic_id=topic_id)
+        return TakenUp(replace(last, seq=seq, history=seek, topic_id=topic_id or last.topic_id), chosen=seek)
+    return TakenUp(None, _differ(found, group, end))
+
+
+def _anew(found: Position, topic_id: str) -> Position:
+    """Return a position without state, in keys that nothing was written to yet."""
+    return Position(
+        ANYWHERE,
+        found.seq,
+        generation=found.generation + 1,
+        history=topic_id,
+        time=found.time,
+        topic_id=topic_id,
+    )
+
+
+def _differ(found: Position | None, group: tuple[int, int, str] | None, end: int) -> str:
+    changelog = "has no position" if found is None else f"is at offset {found.offset}, commit {found.seq}"
+    if found is not None and found.move:
+        changelog += f", after seek {found.move}"
+    if group is None:
+        other = "has none"
+    else:
+        other = f"is at offset {group[0]}, commit {group[1] or 'without state'}"
+        if group[2]:
+            other += f", after seek {group[2]}"
+    return f"its changelog (end {end}) {changelog}; the group {other}"
+
+
+def moved(now: Position, offset: int, seek: str) -> Position:
+    """Return the position after a commit without a batch: one more, at `offset`, after `seek`.
+
+    A seek resets the watermark, because what is read again is not late; and stores of other hosts are restored.
+    """
+    new = replace(now, offset=offset, seq=now.seq + 1)
+    if seek != now.move:
+        new = replace(new, move=seek, history=seek, top=None)
+    return new

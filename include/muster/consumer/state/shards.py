@@ -1,0 +1,461 @@
+"""The shards that this consumer has: one for each partition of a topic with state by key.
+
+A shard is taken up once its partition is claimed: its changelog is read to the end, and what that says is compared
+with the group. A batch is computed from the shard's position; what it changes waits until the commit of its end
+carries it (`carry`), and reaches the local store when Kafka has acknowledged that (`landed`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from muster.consumer.state.errors import StateError, StateStoreError
+from muster.consumer.state.handle import EXPIRIES, PROCESSING_TIME, TIMERS, first_due
+from muster.consumer.state.position import ANYWHERE, KEY, Position, TakenUp, moved, take_up
+from muster.consumer.state.store import Change, Mark, Reader, Store, remove
+from muster.core.model import TopicPartition
+from muster.core.ownership import Due, ToRestore
+from muster.edges.dead_letters import ToWrite
+from muster.edges.state_changelog import (
+    KEPT_DELETIONS,
+    Carried,
+    ChangelogReader,
+    ChangelogTopic,
+    Landed,
+    changelog_topic,
+)
+from muster.settings.connections import KafkaSettings
+
+log = logging.getLogger(__name__)
+
+OLDEST = KEPT_DELETIONS / 1000 / 2
+"""Seconds after which a store that was not current since is not trusted: Kafka may have forgotten deletions."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until timers that failed are tried again, at first and at most."""
+KEPT = 7 * 86_400.0
+"""Seconds after which files of shards that went are removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a batch made of a shard: where it began and ended, the position after it but for `offset` and `seq`, the
+    changes of keys, and the output."""
+
+    begin: int
+    end: int
+    after: Position
+    keys: Sequence[bytes] = ()
+    values: Sequence[bytes | None] = ()
+    output: Sequence[ToWrite] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A shard as its next batch finds it."""
+
+    folder: Path
+    upto: int
+    """What its store holds of the changelog."""
+    position: Position
+    now: int
+    """The processing time, in milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """How far a restore is: `read` of `total` offsets, since `began` (monotonic)."""
+
+    read: int
+    total: int
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class _OfCommit:
+    """What a commit carries: which due, the position after it, and what it changes."""
+
+    due: Due
+    position: Position
+    computed: Computed | None
+
+
+@dataclass(eq=False)
+class Shard:
+    """One shard that runs. `end` is where its changelog ends, `chosen` the seek that has to be its next commit."""
+
+    claim_epoch: int
+    changelog: str
+    store: Store
+    mark: Mark
+    position: Position
+    chosen: str = ""
+    computed: Computed | None = None
+    broker: tuple[int, float] | None = None
+    """A broker's time, in milliseconds, and when that was, on the monotonic clock."""
+    due: int | None = None
+    """When its first timer or expiry is due, in milliseconds; None without one."""
+    not_before: float = 0.0
+    """Until when, on the monotonic clock, what is due waits because it failed."""
+    pause: float = FIRST_PAUSE
+
+    def look(self) -> None:
+        """See what is due next."""
+        tables = [EXPIRIES, *([TIMERS] if self.position.time_mode == PROCESSING_TIME else [])]
+        reader = self.store.reader()
+        try:
+            found = [first_due(reader, self.position.generation, table) for table in tables]
+        finally:
+            reader.close()
+        self.due = min((at for at in found if at is not None), default=None)
+
+    def now(self, clock: Callable[[], float], wall: Callable[[], float]) -> int:
+        """Return the processing time of a batch that begins now: by the brokers' clock, and never before an earlier
+        batch."""
+        if self.broker is None:
+            return max(self.position.time, round(1000 * wall()))
+        at, since = self.broker
+        return max(self.position.time, at + round(1000 * (clock() - since)))
+
+
+@dataclass
+class States:
+    """The state of the topics that one of `patterns` matches whole, of `cluster`'s consumer `consumer`.
+
+    Local stores are below `folder`. Thread-safe; `clock` is monotonic, `wall` in seconds since the epoch.
+    """
+
+    cluster: str
+    consumer: str
+    kafka: KafkaSettings
+    patterns: Sequence[str] = ()
+    folder: Path | None = None
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    late_rows: dict[str, int] = field(default_factory=dict, init=False)
+    """By topic, of batches that were computed."""
+    restoring: dict[TopicPartition, Restoring] = field(default_factory=dict, init=False)
+    _shards: dict[TopicPartition, Shard] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _opening: dict[TopicPartition, threading.Lock] = field(default_factory=dict, init=False)
+    _own: Path | None = field(default=None, init=False)
+    _held: Any = field(default=None, init=False)
+
+    def has(self, topic: str) -> bool:
+        """Tell whether a topic has state."""
+        return any(re.fullmatch(pattern, topic) for pattern in self.patterns)
+
+    # -- taking up ----------------------------------------------------------------------------------------
+
+    def take_up(self, tp: TopicPartition, asked: ToRestore, wanted: Callable[[], bool]) -> TakenUp | None:
+        """Bring a shard's store to the end of its changelog and compare that with the group; None if it is not
+        `wanted` any more. Raises `KafkaError` and `StateStoreError`."""
+        with self._lock:
+            opening = self._opening.setdefault(tp, threading.Lock())
+        with opening:
+            self.forget([tp])
+            settings = KafkaSettings(
+                config={**self.kafka.config, "bootstrap.servers": asked.source.bootstrap_servers},
+                operation_timeout=self.kafka.operation_timeout,
+            )
+            changelog_id = ChangelogTopic(settings, self.cluster, tp[0]).ensure()
+            name = changelog_topic(self.cluster, tp[0])
+            reader = ChangelogReader(settings, asked.source.group_id, name, tp[1])
+            try:
+                return self._restore(tp, asked, reader, f"{changelog_id}/{asked.source.topic_id}", wanted)
+            finally:
+                self.restoring.pop(tp, None)
+                reader.close()
+
+    def _restore(
+        self,
+        tp: TopicPartition,
+        asked: ToRestore,
+        reader: ChangelogReader,
+        ids: str,
+        wanted: Callable[[], bool],
+    ) -> TakenUp | None:
+        identity = f"{self.cluster}/{tp[0]}/{tp[1]}/{ids}"
+        store = Store(self._place() / tp[0] / str(tp[1]), identity, self.wall())
+        running = False
+        try:
+            before, position = store.mark, _position(store.reader())
+            young = 0 <= self.wall() - before.current <= OLDEST
+            if not young or before.upto > reader.end or not _whole(before, position):
+                store.clear(self.wall())
+                before, position = store.mark, None
+            mark, position = self._read(tp, store, before, position, reader, wanted)
+            if mark.upto >= reader.end and position is not None and not _follows(position, before):
+                store.clear(self.wall())
+                mark, position = self._read(tp, store, store.mark, None, reader, wanted)
+            if mark.upto < reader.end:
+                return None
+            found = take_up(position, asked.committed, asked.source.topic_id, asked.seek, reader.end)
+            if found.position is None:
+                return found
+            shard = Shard(asked.claim_epoch, reader.topic, store, mark, found.position, found.chosen)
+            if position is not None:
+                store.drop_below(position.generation.to_bytes(4, "big"))
+            shard.look()
+            with self._lock:
+                self._shards[tp] = shard
+            running = True
+            return found
+        finally:
+            if not running:
+                store.close()
+
+    def _read(
+        self,
+        tp: TopicPartition,
+        store: Store,
+        mark: Mark,
+        position: Position | None,
+        reader: ChangelogReader,
+        wanted: Callable[[], bool],
+    ) -> tuple[Mark, Position | None]:
+        """Bring a store from `mark` to the end of its changelog, or as far as that is `wanted`."""
+        began, first = self.clock(), mark.upto
+        fresh = mark.upto == 0
+        for read in reader.read(mark.upto, wanted):
+            changes: dict[bytes, bytes | None] = dict(read.records)
+            if text := changes.get(KEY):
+                position = _parsed(text, reader.where)
+            after = replace(
+                mark,
+                upto=read.upto,
+                seq=position.seq if position is not None else mark.seq,
+                history=position.history if fresh and position is not None else mark.history,
+                current=self.wall() if read.upto >= reader.end else mark.current,
+            )
+            if not store.apply(changes.items(), mark, after):
+                raise StateStoreError(f"the state store in {store.folder} was changed by another process")
+            mark = after
+            self.restoring[tp] = Restoring(mark.upto - first, reader.end - first, began)
+        return mark, position
+
+    def _place(self) -> Path:
+        """Return the folder of this consumer's stores, which no other process has open."""
+        with self._lock:
+            if self._own is None:
+                base = self.folder or Path(tempfile.gettempdir()) / f"muster-state-{os.getuid()}"
+                of_cluster = base / self.cluster
+                of_cluster.mkdir(parents=True, exist_ok=True)
+                self._own, self._held = _take(of_cluster, self.consumer)
+                _tidy(self._own, self.wall() - KEPT)
+            return self._own
+
+    # -- batches ------------------------------------------------------------------------------------------
+
+    def view(self, tp: TopicPartition, begin: int) -> View:
+        """Return a shard as a batch from `begin` on finds it. Raises `StateStoreError`."""
+        with self._lock:
+            shard = self._running(tp)
+            if shard.position.offset not in {ANYWHERE, begin}:
+                raise _elsewhere(tp)
+            return View(shard.store.folder, shard.mark.upto, shard.position, shard.now(self.clock, self.wall))
+
+    def reader(self, tp: TopicPartition) -> Reader:
+        """Return what reads a shard's store in this process. Raises `StateStoreError`."""
+        with self._lock:
+            return self._running(tp).store.reader()
+
+    def _running(self, tp: TopicPartition) -> Shard:
+        shard = self._shards.get(tp)
+        if shard is None or shard.chosen or shard.computed is not None:
+            raise _elsewhere(tp)
+        return shard
+
+    def computed(self, batches: Mapping[TopicPartition, Computed]) -> None:
+        """Take what a batch has made of shards, whose handler has returned: the commit of its end carries it."""
+        with self._lock:
+            for tp, one in batches.items():
+                if (shard := self._shards.get(tp)) is not None:
+                    shard.computed = one
+
+    def due(self) -> frozenset[TopicPartition]:
+        """Return the shards of which a timer or an expiry is due."""
+        with self._lock:
+            now = self.clock()
+            return frozenset(
+                tp
+                for tp, shard in self._shards.items()
+                if shard.due is not None
+                and not (shard.chosen or shard.computed)
+                and shard.not_before <= now
+                and shard.due <= shard.now(self.clock, self.wall)
+            )
+
+    def due_done(self, partitions: Collection[TopicPartition], failed: bool) -> None:
+        """Take note whether what was due of shards was computed; what failed is tried again after a pause."""
+        with self._lock:
+            for tp in self._shards.keys() & set(partitions):
+                shard = self._shards[tp]
+                shard.not_before = self.clock() + shard.pause if failed else 0.0
+                shard.pause = min(LONGEST_PAUSE, 2 * shard.pause) if failed else FIRST_PAUSE
+
+    # -- commits ------------------------------------------------------------------------------------------
+
+    def carry_all(self, due: Mapping[TopicPartition, Due]) -> dict[TopicPartition, Carried]:
+        """Return what the commits of partitions with state carry that may be made now."""
+        carried = {tp: self.carry(tp, one) for tp, one in due.items() if self.has(tp[0])}
+        return {tp: one for tp, one in carried.items() if one is not None}
+
+    def carry(self, tp: TopicPartition, due: Due) -> Carried | None:
+        """Return what the commit of `due` carries; None if the shard is not to be committed now."""
+        with self._lock:
+            shard = self._shards.get(tp)
+            if shard is None or shard.claim_epoch != due.claim_epoch:
+                return None
+            if shard.chosen and due.sought != shard.chosen:
+                return None
+            computed = shard.computed
+            if due.sought != shard.position.move:
+                computed = None  # a seek has come before it
+            if computed is not None and not _fits(computed, shard.position, due):
+                return None
+            after = shard.position if computed is None else replace(computed.after, seq=shard.position.seq)
+            position = moved(after, due.offset, due.sought)
+            return Carried(
+                shard.changelog,
+                tp[1],
+                shard.mark.upto,
+                position.seq,
+                (KEY, position.text()),
+                computed.keys if computed is not None else (),
+                computed.values if computed is not None else (),
+                computed.output if computed is not None else (),
+                _OfCommit(due, position, computed),
+            )
+
+    @staticmethod
+    def due_of(landed: Landed) -> Due:
+        """Return what was due of a commit that landed."""
+        of: _OfCommit = landed.carried.of
+        return of.due
+
+    def landed(self, tp: TopicPartition, landed: Landed) -> None:
+        """Bring a shard's store to where Kafka has acknowledged it. Raises `StateStoreError`."""
+        of: _OfCommit = landed.carried.of
+        with self._lock:
+            shard = self._shards.get(tp)
+            if shard is None or shard.position.seq >= of.position.seq:
+                return
+        changes: list[Change] = list(zip(landed.carried.keys, landed.carried.values, strict=True))
+        after = replace(
+            shard.mark,
+            upto=landed.end,
+            seq=of.position.seq,
+            history=of.position.history,
+            current=self.wall(),
+        )
+        done = shard.store.apply([*changes, landed.carried.position], shard.mark, after)
+        with self._lock:
+            shard.mark, shard.position, shard.computed, shard.chosen = after, of.position, None, ""
+            shard.broker = landed.at, self.clock()
+            shard.look()
+        if not done:
+            raise StateStoreError(f"the state store in {shard.store.folder} was changed by another process")
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def keep(self, claim_epochs: Mapping[TopicPartition, int]) -> None:
+        """Forget shards that are not held under these claim epochs any more."""
+        with self._lock:
+            gone = [tp for tp, one in self._shards.items() if claim_epochs.get(tp) != one.claim_epoch]
+        self.forget(gone)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Let go of shards; their stores stay, for a while."""
+        with self._lock:
+            shards = [shard for tp in partitions if (shard := self._shards.pop(tp, None)) is not None]
+        for shard in shards:
+            shard.store.close()
+
+    def late(self, tp: TopicPartition, rows: int) -> None:
+        """Count rows of a batch that came too late."""
+        with self._lock:
+            self.late_rows[tp[0]] = self.late_rows.get(tp[0], 0) + rows
+
+    def release(self) -> None:
+        """Let another process have this consumer's folder. To be called when no shard is held."""
+        with self._lock:
+            held, self._held, self._own = self._held, None, None
+        if held is not None:
+            held.close()
+
+    def sizes(self) -> dict[TopicPartition, tuple[int, int, int]]:
+        """Return of each shard how many keys it has, how many bytes they take on disk, and its last commit."""
+        with self._lock:
+            return {tp: (*one.store.count(), one.position.seq) for tp, one in self._shards.items()}
+
+
+def _elsewhere(tp: TopicPartition) -> StateStoreError:
+    return StateStoreError(
+        f"the state of topic {tp[0]!r}, partition {tp[1]} is not where the batch begins; it is tried again"
+    )
+
+
+def _fits(computed: Computed, position: Position, due: Due) -> bool:
+    """Tell whether a commit may carry what was computed; it may go on behind records that were lost after that."""
+    return position.offset in {ANYWHERE, computed.begin} and computed.end <= due.offset
+
+
+def _position(reader: Reader) -> Position | None:
+    try:
+        text = reader.get(KEY)
+    finally:
+        reader.close()
+    return None if text is None else _parsed(text, "the local store")
+
+
+def _parsed(text: bytes, where: str) -> Position:
+    try:
+        return Position.of(text)
+    except ValueError as error:
+        raise StateError(f"{where}: {error}") from error
+
+
+def _whole(mark: Mark, position: Position | None) -> bool:
+    """Tell whether a store's mark says of its position what that itself says."""
+    return mark.seq == (-1 if position is None else position.seq)
+
+
+def _follows(position: Position, before: Mark) -> bool:
+    """Tell whether what a store had before the changelog was read on is part of what that says: else it was filled
+    under another history."""
+    return not before.upto or (position.history == before.history and position.seq >= before.seq)
+
+
+def _take(folder: Path, consumer: str) -> tuple[Path, Any]:
+    """Return a folder for a consumer's stores and a lock that is held on it: its own, unless another process that is
+    not gone has that, which may be frozen."""
+    number = 0
+    while True:
+        name = consumer if not number else f"{consumer}~{number}"
+        held = (folder / f"{name}.lock").open("a")
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held.close()
+            number += 1
+        else:
+            (folder / name).mkdir(exist_ok=True)
+            return folder / name, held
+
+
+def _tidy(folder: Path, before: float) -> None:
+    for store in folder.glob("*/*"):
+        data = store / "data.mdb"
+        if data.exists() and data.stat().st_mtime < before:
+            log.info("the state store in %s is removed: it was not used for long", store)
+            remove(store)

@@ -1,0 +1,301 @@
+"""The changelog of a topic's state by key: a compacted topic with one partition for each of the topic's own.
+
+The changes of a batch, then the position, then the output are written in the transaction that commits the offset
+(`muster.edges.kafka_fencing`). The transaction is given up if the changelog did not end where its owner left it:
+then it was truncated, or another program writes to it.
+
+Kafka stamps the records of the changelog with the broker's time, which is what the owners take the processing time
+from.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import KafkaError as KafkaError_
+from confluent_kafka import TopicPartition as _TopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic  # type: ignore[attr-defined]  # exported, not by name
+
+from muster.edges.dead_letters import ToWrite
+from muster.edges.kafka import TopicLister
+from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError, client_config, next_step, open_client
+from muster.settings.connections import KafkaSettings
+
+KEPT_DELETIONS = 86_400_000
+"""Milliseconds for which Kafka keeps what says that a key was deleted, at least."""
+LARGEST_BATCH = 1_000_000
+"""Bytes of records that are written at once; `max.message.bytes` of the changelog has to allow them."""
+TOPIC_CONFIG = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+    "delete.retention.ms": str(KEPT_DELETIONS),
+    "min.cleanable.dirty.ratio": "0.3",
+    "segment.bytes": str(100 * 1024 * 1024),
+    "max.message.bytes": "1048588",
+}
+"""How a changelog is made."""
+BULK = {
+    "batch.num.messages": "100000",
+    "batch.size": str(LARGEST_BATCH),
+    "linger.ms": "5",
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": "2000000",
+    "queue.buffering.max.kbytes": "2097151",
+}
+"""What makes a producer write many small records quickly."""
+AT_ONCE = 50_000
+"""Records that are handed to librdkafka, or taken from it, at once."""
+LONGEST_NAME = 249
+
+
+def changelog_topic(cluster: str, topic: str) -> str:
+    """Return the name of a topic's changelog. No pattern covers it, as it begins with `__`."""
+    return f"__muster.state.{cluster}.{topic}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Carried:
+    """What a partition's transaction holds besides its offset: changes and position for partition `partition` of the
+    changelog `topic`, which has to end at `end`, and records for other topics."""
+
+    topic: str
+    partition: int
+    end: int
+    number: int
+    """Which of the shard's commits this is."""
+    position: tuple[bytes, bytes]
+    keys: Sequence[bytes] = ()
+    values: Sequence[bytes | None] = ()
+    output: Sequence[ToWrite] = field(default=())
+    of: Any = None
+    """What the caller knows it by."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Landed:
+    """What a transaction wrote: where the changelog ends now, and the broker's time, in milliseconds."""
+
+    carried: Carried
+    end: int
+    at: int
+
+
+class WrongEndError(KafkaException):
+    """The changelog did not end where its owner left it."""
+
+
+def write_carried(producer: Producer, carried: Carried, timeout: float) -> Landed:
+    """Write in the producer's transaction; return when the brokers have all. Raises KafkaException."""
+    last: list[Message] = []
+    failed: list[KafkaError_] = []
+
+    def noted(error: KafkaError_ | None, message: Message) -> None:
+        if error is not None:
+            failed.append(KafkaError_(error.code(), f"topic {message.topic()!r}: {error.str()}"))
+
+    def delivered(error: KafkaError_ | None, message: Message) -> None:
+        noted(error, message)
+        last.append(message)
+
+    topic, partition = carried.topic, carried.partition
+    for begin in range(0, len(carried.keys), AT_ONCE):
+        pairs = zip(
+            carried.keys[begin : begin + AT_ONCE], carried.values[begin : begin + AT_ONCE], strict=True
+        )
+        for key, value in pairs:
+            producer.produce(topic, value, key, partition, on_delivery=noted)
+        producer.poll(0)
+    key, value = carried.position
+    producer.produce(topic, value, key, partition, on_delivery=delivered)
+    for each in carried.output:
+        where = {} if each.partition is None else {"partition": each.partition}
+        producer.produce(
+            each.topic,
+            value=each.value,
+            key=each.key,
+            headers=list(each.headers),
+            on_delivery=noted,
+            **where,  # type: ignore[arg-type]
+        )
+    try:
+        left = producer.flush(timeout)
+    except SystemError as error:  # a callback was called while a fatal error was raised, of which this comes
+        raise error.__cause__ or error from None
+    if failed:
+        raise KafkaException(failed[0])
+    if left or not last:
+        raise KafkaException(KafkaError_(KafkaError_._TIMED_OUT, "no answer in time"))
+    at = last[0].offset() or 0
+    if at != carried.end + len(carried.keys):
+        raise WrongEndError(
+            KafkaError_(
+                KafkaError_._STATE,
+                f"the changelog {topic!r}, partition {partition}, did not end at {carried.end}, but at "
+                f"{at - len(carried.keys)}: it was truncated, or another program writes to it",
+            )
+        )
+    return Landed(carried, at + 2, int(last[0].timestamp()[1]))  # one more for the transaction's marker
+
+
+class ChangelogTopic:
+    """The changelog of `topic` at `settings`. Raises `KafkaError` naming the topic and the next step."""
+
+    def __init__(self, settings: KafkaSettings, cluster: str, topic: str) -> None:
+        self.name = changelog_topic(cluster, topic)
+        self._settings = settings
+        self._topic = topic
+
+    def ensure(self) -> str:
+        """Make it unless it is there, check it, and return its id."""
+        if len(self.name) > LONGEST_NAME:
+            raise self._error(
+                f"its name has more than {LONGEST_NAME} characters; give the cluster a shorter one"
+            )
+        with closing(Admin(self._settings)) as admin:
+            lister = TopicLister(self._settings, admin)
+            found = lister.identities({self.name, self._topic})
+            there = lister.list_partitions()
+            wanted = there.get(self._topic, frozenset())
+            if not wanted:
+                raise self._error(f"topic {self._topic!r} is not there")
+            if self.name in found.absent:
+                self._make(admin, len(wanted))
+                found = lister.identities({self.name})
+            elif len(there.get(self.name, ())) != len(wanted):
+                raise self._error(
+                    f"it has {len(there.get(self.name, ()))} partitions, and topic {self._topic!r} has {len(wanted)}"
+                    ": records of a key may be in another partition now than its state. Have the records go to a new "
+                    "topic with as many partitions as are needed, or delete the changelog and seek all partitions, "
+                    "which begins with empty state"
+                )
+            self._check(admin)
+        return found.ids.get(self.name, "")
+
+    def _make(self, admin: Admin, partitions: int) -> None:
+        asked = admin.client.create_topics(
+            [NewTopic(self.name, num_partitions=partitions, replication_factor=-1, config=TOPIC_CONFIG)],
+            request_timeout=admin.timeout,
+        )
+        try:
+            asked[self.name].result(admin.timeout + GRACE)
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            failure = Failure.of(error)
+            if failure.code != KafkaError_.TOPIC_ALREADY_EXISTS:
+                config = " ".join(f"--config {key}={value}" for key, value in TOPIC_CONFIG.items())
+                raise self._error(
+                    f"it does not exist and cannot be made: {failure.text}; make it with 'kafka-topics.sh --create "
+                    f"--topic {self.name} --partitions {partitions} {config}', or allow this user to create it"
+                ) from error
+
+    def _check(self, admin: Admin) -> None:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        try:
+            asked = admin.client.describe_configs([resource], request_timeout=admin.timeout)
+            found = {
+                key: str(entry.value) for key, entry in asked[resource].result(admin.timeout + GRACE).items()
+            }
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            raise self._error(
+                f"its configuration cannot be read: {Failure.of(error).text}; allow this user to describe "
+                "the topic's configuration"
+            ) from error
+        wrong = {}
+        for key in ("cleanup.policy", "message.timestamp.type"):
+            if found.get(key) != TOPIC_CONFIG[key]:
+                wrong[key] = TOPIC_CONFIG[key]
+        for key, least in (("delete.retention.ms", KEPT_DELETIONS), ("max.message.bytes", LARGEST_BATCH)):
+            if int(found.get(key, least)) < least:
+                wrong[key] = TOPIC_CONFIG[key]
+        if wrong:
+            config = ",".join(f"{key}={value}" for key, value in wrong.items())
+            has = ", ".join(f"{key}={found.get(key)}" for key in wrong)
+            raise self._error(
+                f"it has {has}; set it with 'kafka-configs.sh --alter --entity-type topics --entity-name {self.name} "
+                f"--add-config {config}'"
+            )
+
+    def _error(self, what: str) -> KafkaError:
+        return KafkaError(f"Kafka at {self._settings.bootstrap_servers}: changelog {self.name!r}: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Records of a changelog in order, and the offset after them."""
+
+    records: list[tuple[bytes, bytes | None]]
+    upto: int
+
+
+class ChangelogReader:
+    """Reads one partition of a changelog from `begin` to where it ends now (`end`). Raises `KafkaError`.
+
+    To be opened once the partition is claimed: from then on no other transaction can land.
+    """
+
+    def __init__(self, settings: KafkaSettings, group_id: str, topic: str, partition: int) -> None:
+        self._settings = settings
+        self.topic = topic
+        self.where = (
+            f"Kafka at {settings.bootstrap_servers}: reading changelog {topic!r}, partition {partition}"
+        )
+        self._place = (topic, partition)
+        self._consumer = open_client(
+            Consumer,
+            client_config(settings)
+            | {
+                "group.id": group_id,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "queued.min.messages": "500000",
+                "queued.max.messages.kbytes": "131072",
+                "fetch.message.max.bytes": "8388608",
+                "fetch.wait.max.ms": "50",
+                "allow.auto.create.topics": "false",
+            },
+        )
+        try:
+            self.begin, self.end = self._consumer.get_watermark_offsets(
+                _TopicPartition(*self._place), settings.operation_timeout
+            )
+        except KafkaException as error:
+            self._consumer.close()
+            raise self._error(error) from error
+
+    def read(self, begin: int, wanted: Callable[[], bool] = lambda: True) -> Iterator[Read]:
+        """Yield all from `begin` on, as long as it is `wanted`."""
+        at = max(begin, self.begin)
+        if at >= self.end:
+            return
+        self._consumer.assign([_TopicPartition(*self._place, at)])
+        heard = time.monotonic()
+        while at < self.end and wanted():
+            records: list[tuple[bytes, bytes | None]] = []
+            for message in self._consumer.consume(AT_ONCE, 0.2):
+                heard, error = time.monotonic(), message.error()
+                if error is None:
+                    records.append((message.key() or b"", message.value()))
+                    at = (message.offset() or 0) + 1
+                elif error.code() == KafkaError_._PARTITION_EOF:
+                    at = max(at, message.offset() or 0)
+                else:
+                    raise self._error(error)
+            if records or at >= self.end:
+                yield Read(records, at)
+            if time.monotonic() - heard > self._settings.operation_timeout:
+                raise self._error(KafkaError_(KafkaError_._TIMED_OUT, "no answer in time"))
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+    def _error(self, error: KafkaException | KafkaError_) -> KafkaError:
+        text = Failure.of(error).text
+        return KafkaError(f"{self.where}: {text}; {next_step(self._settings.config, text)}")

@@ -1,0 +1,315 @@
+"""State by key on a real Kafka: changes, position, output and offset are one commit, where an owner begins."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import lmdb
+import pytest
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from muster.consumer.state.position import KEY, Position
+from muster.core.model import Seek
+from muster.core.positions import parse_stamp
+from muster.edges.dead_letters import ToWrite
+from muster.edges.kafka import GroupOffsets
+from muster.edges.state_changelog import ChangelogReader, changelog_topic
+from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
+from tests.support.kafka_topics import make_topic, produce
+from tests.support.stateful_consumer import CLUSTER, GENERATION, StatefulConsumer
+
+pytestmark = pytest.mark.timeout(300)
+
+Make = Callable[..., StatefulConsumer]
+
+
+@pytest.fixture
+def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
+    made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def consumer(kafka: KafkaSettings, group: GroupOffsets, tmp_path: Path) -> Iterator[Make]:
+    made: list[StatefulConsumer] = []
+
+    def make(name: str, place: str = "", **more: bool) -> StatefulConsumer:
+        made.append(StatefulConsumer(name, kafka, group, tmp_path / (place or name), **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def topic(kafka: KafkaSettings, group: GroupOffsets) -> str:
+    """A topic with one partition, which the group begins at its first record."""
+    name = make_topic(kafka, 1)
+    produce(kafka, name, 0, 100)
+    topic_id = group.topics.identities({name}).ids[name]
+    group.commit({(name, 0): 0}, {(name, 0): f"muster:{CLUSTER}:{topic_id}"})
+    return name
+
+
+class World:
+    """What Kafka has of a topic's state."""
+
+    def __init__(self, kafka: KafkaSettings, group: GroupOffsets, topic: str) -> None:
+        self.kafka, self.group, self.topic = kafka, group, topic
+
+    def log(self) -> list[tuple[bytes, bytes | None]]:
+        reader = ChangelogReader(self.kafka, "look", changelog_topic(CLUSTER, self.topic), 0)
+        with closing(reader):
+            return [record for read in reader.read(0) for record in read.records]
+
+    def state(self) -> dict[bytes, bytes]:
+        there = dict(self.log())
+        there.pop(KEY, None)
+        return {key[4:]: value for key, value in there.items() if value is not None}
+
+    def position(self) -> Position | None:
+        text = dict(self.log()).get(KEY)
+        return None if text is None else Position.of(text)
+
+    def committed(self) -> tuple[int, int, str] | None:
+        found = self.group.positions([(self.topic, 0)])[self.topic, 0]
+        stamp = None if found is None else parse_stamp(found.metadata)
+        return None if found is None or stamp is None else (found.offset, stamp.seq, stamp.sought)
+
+    def agrees(self, offset: int) -> bool:
+        found = self.position()
+        return (
+            found is not None
+            and (found.offset, found.seq, found.move) == self.committed()
+            and found.offset == offset
+        )
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """The records of another topic that a reader of committed records sees."""
+        settings = {
+            **self.kafka.config,
+            "group.id": "look",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+        with closing(KafkaConsumer(settings)) as reader:
+            reader.assign([KafkaPartition(topic, 0, 0)])
+            found: list[bytes | None] = []
+            while (message := reader.poll(30)) is not None and message.error() is None:
+                found.append(message.value())
+            return found
+
+
+@pytest.fixture
+def world(kafka: KafkaSettings, group: GroupOffsets, topic: str) -> World:
+    return World(kafka, group, topic)
+
+
+def start(one: StatefulConsumer, world: World, eventually: Eventually, zxid: int = 1) -> None:
+    one.reads(world.topic, {0: one.agent.owner}, zxid)
+    eventually(lambda: one.readable(world.topic), 60, "taken up")
+
+
+def process(
+    one: StatefulConsumer, world: World, eventually: Eventually, upto: int, changes: dict[bytes, bytes | None]
+) -> None:
+    one.batch(world.topic, upto, changes)
+    eventually(lambda: one.readable(world.topic) and world.agrees(upto), 60, "committed")
+
+
+def test_batch_changes_store_changelog_and_group_together(
+    world: World, consumer: Make, eventually: Eventually
+) -> None:
+    one = consumer("one")
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {b"a": b"1", b"b": b"2"})
+    process(one, world, eventually, 20, {b"a": b"3", b"b": None})
+    assert one.state(world.topic) == world.state() == {b"a": b"3"}
+    position = world.position()
+    assert position is not None
+    assert position.seq == 3, "one when it was taken up, and one a batch"
+    assert position.time > 0
+
+
+def test_output_is_seen_once_with_its_batch(
+    world: World, kafka: KafkaSettings, consumer: Make, eventually: Eventually
+) -> None:
+    to, one = make_topic(kafka, 1), consumer("one")
+    start(one, world, eventually)
+    one.batch(world.topic, 10, {b"a": b"1"}, (ToWrite(to, b"k", b"v", ()),))
+    eventually(lambda: world.agrees(10), 60, "committed")
+    assert world.values(to) == [b"v"]
+
+
+def test_next_owner_with_no_store_restores_it(world: World, consumer: Make, eventually: Eventually) -> None:
+    one, two = consumer("one"), consumer("two")
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {b"a": b"1", b"b": b"2", b"long" * 200: b"3"})
+    process(one, world, eventually, 20, {b"b": None})
+    one.reads(world.topic, {0: "two"}, 2)
+    eventually(lambda: one.offered() == set(), 60, "closed")
+    start(two, world, eventually, 2)
+    assert two.state(world.topic) == {b"a": b"1", b"long" * 200: b"3"}
+    process(two, world, eventually, 30, {b"c": b"4"})
+
+
+@pytest.mark.parametrize("records", [0, 1])
+def test_shard_with_so_few_records_is_restored(
+    world: World, consumer: Make, eventually: Eventually, records: int
+) -> None:
+    one, two = consumer("one"), consumer("two")
+    start(one, world, eventually)
+    if records:
+        process(one, world, eventually, 10, {b"a": b"1"})
+    two.reads(world.topic, {0: "two"}, 2)
+    eventually(lambda: two.readable(world.topic), 60, "taken up")
+    assert two.state(world.topic) == ({b"a": b"1"} if records else {})
+
+
+def test_restarted_owner_reads_only_what_its_store_lacks(
+    world: World, consumer: Make, eventually: Eventually
+) -> None:
+    one = consumer("one")
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {str(n).encode(): b"1" for n in range(1000)})
+    one.close()
+    again = consumer("one")
+    read: list[int] = []
+    take_up = again.states._read
+
+    def noted(tp, store, mark, position, reader, wanted):  # type: ignore[no-untyped-def]
+        read.append(reader.end - mark.upto)
+        return take_up(tp, store, mark, position, reader, wanted)
+
+    again.states._read = noted  # type: ignore[method-assign]
+    start(again, world, eventually, 2)
+    assert read == [0]
+    assert len(again.state(world.topic)) == 1000
+
+
+def test_commit_of_a_zombie_changes_nothing(
+    world: World, kafka: KafkaSettings, consumer: Make, eventually: Eventually
+) -> None:
+    to = make_topic(kafka, 1)
+    old, new, newest = consumer("old", confirms=False), consumer("new"), consumer("newest")
+    start(old, world, eventually)
+    process(old, world, eventually, 10, {b"a": b"1"})
+    output = (ToWrite(to, b"k", b"of a zombie", ()),)
+    late = old.compute(world.topic, old.plan(world.topic, 20), {b"a": b"zombie", b"z": b"z"}, output)
+    start(new, world, eventually, 2)  # of which `old` hears nothing
+    process(new, world, eventually, 15, {b"a": b"2"})
+    start(newest, world, eventually, 3)
+    old.done(world.topic, late)
+    eventually(lambda: old.agent.view().counters.refused_commits == 1, 60, "refused")
+    process(newest, world, eventually, 20, {b"a": b"3"})
+    assert world.state() == newest.state(world.topic) == {b"a": b"3"}
+
+
+def test_position_that_the_group_lost_waits_for_a_seek(
+    world: World, group: GroupOffsets, consumer: Make, eventually: Eventually
+) -> None:
+    one = consumer("one")
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {b"a": b"1"})
+    one.close()
+    group.commit({(world.topic, 0): 4}, {})
+    two = consumer("two")
+    two.reads(world.topic, {0: "two"}, 2)
+    key = f"state {world.topic} [0]"
+    eventually(lambda: key in two.errors(), 60, "named")
+    said = two.errors()[key]
+    assert "is at offset 10, commit 2; the group is at offset 4, commit without state" in said
+    assert "muster seek" in said
+    assert not two.readable(world.topic)
+    two.reads(world.topic, {0: "two"}, 3, seeks={0: Seek("s1", 7)})
+    eventually(lambda: two.offered() == {0}, 60, "offered for the seek")
+    two.agent.batch_done(two.plan(world.topic, 0, Seek("s1", 7)), None)
+    eventually(lambda: two.readable(world.topic) and world.agrees(7), 60, "moved")
+    assert two.state(world.topic) == {b"a": b"1"}
+    process(two, world, eventually, 20, {b"a": b"2"})
+    assert world.committed() == (20, 4, "s1")
+
+
+@pytest.mark.parametrize("harm", ["wiped", "torn", "older", "newer", "of another boot", "too old"])
+def test_store_that_is_not_to_be_trusted_is_restored(
+    world: World, consumer: Make, eventually: Eventually, tmp_path: Path, harm: str
+) -> None:
+    one = consumer("one")
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {b"a": b"1", b"b": b"1"})
+    store = tmp_path / "one" / CLUSTER / "one" / world.topic / "0"
+    one.close()
+    shutil.copytree(store, tmp_path / "older")
+    two = consumer("one")
+    start(two, world, eventually, 2)
+    process(two, world, eventually, 20, {b"a": b"2", b"b": None})
+    two.close()
+    do_harm(harm, store, tmp_path / "older")
+    three = consumer("one")
+    if harm == "too old":
+        three.states.wall = lambda: 1e11
+    start(three, world, eventually, 3)
+    assert three.state(world.topic) == {b"a": b"2"}
+    process(three, world, eventually, 30, {b"a": b"3"})
+
+
+def do_harm(harm: str, store: Path, older: Path) -> None:
+    data = store / "data.mdb"
+    if harm == "wiped":
+        shutil.rmtree(store)
+    elif harm == "torn":
+        data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
+    elif harm == "older":
+        shutil.rmtree(store)
+        shutil.copytree(older, store)
+    elif harm in {"newer", "of another boot"}:
+        with lmdb.open(str(store), map_size=1 << 30) as environment, environment.begin(write=True) as txn:
+            mark = json.loads(txn.get(b"\x00meta"))
+            mark |= {"upto": 10**6} if harm == "newer" else {"boot": "before"}
+            txn.put(b"\x00meta", json.dumps(mark).encode())
+            txn.put(b"\x01" + GENERATION + b"x", b"\x00of nobody")
+
+
+def test_changelog_that_another_program_writes_to_stops_the_shard(
+    world: World, kafka: KafkaSettings, consumer: Make, eventually: Eventually
+) -> None:
+    one = consumer("one")
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {b"a": b"1"})
+    produce_to(kafka, changelog_topic(CLUSTER, world.topic))
+    one.batch(world.topic, 20, {b"a": b"2"})
+    eventually(lambda: one.agent.view().counters.refused_commits == 1, 60, "refused")
+    assert world.agrees(10)
+    assert world.state()[b"a"] == b"1"
+
+
+def produce_to(kafka: KafkaSettings, topic: str) -> None:
+    producer = Producer(dict(kafka.config))
+    producer.produce(topic, b"value", GENERATION + b"foreign", 0)
+    assert producer.flush(30) == 0
+
+
+def test_changelog_with_another_number_of_partitions_is_refused(
+    world: World, kafka: KafkaSettings, consumer: Make, eventually: Eventually
+) -> None:
+    one = consumer("one")
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {b"a": b"1"})
+    one.close()
+    admin = AdminClient(dict(kafka.config))
+    admin.create_partitions([NewPartitions(world.topic, 2)])[world.topic].result(30)
+    two = consumer("two")
+    two.reads(world.topic, {0: "two"}, 2)
+    key = f"state {world.topic} [0]"
+    eventually(lambda: "it has 1 partitions, and topic" in two.errors().get(key, ""), 60, "named")

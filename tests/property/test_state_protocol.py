@@ -1,0 +1,64 @@
+"""State by key through histories of owners that die, freeze and come back: with each rule, and without each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.core.model import Seek
+from tests.support.only_long import LONG
+from tests.support.state_world import RULES, BrokenError, Owner, Record, World, leaving_out, play
+
+HISTORIES, STEPS = (2_000 if LONG else 40), 250
+FINDS_AT = {"end": 12, "age": 99}
+"""The first history that shows what a rule is for, where that is a late one."""
+
+
+def test_histories_of_owners_break_no_promise(tmp_path: Path) -> None:
+    landed = sum(play(tmp_path / str(seed), seed, STEPS) for seed in range(HISTORIES))
+    assert landed > 5 * HISTORIES
+
+
+@pytest.mark.parametrize("rule", sorted({*RULES} - {"history"}))
+def test_some_history_needs_each_rule(tmp_path: Path, rule: str) -> None:
+    first = FINDS_AT.get(rule, 0)
+    with pytest.raises(BrokenError):
+        for seed in range(first, first + 100):
+            play(tmp_path / str(seed), seed, STEPS, rule)
+
+
+def drive(world: World, host: int, until: Callable[[], bool] = lambda: True) -> None:
+    """Let an owner process all there is, and more until that."""
+    owner = world.assigned = Owner(world, host, 0)
+    for _ in owner.life():
+        if owner.known.offset == len(world.input) and until():
+            break
+    owner.close()
+
+
+@pytest.mark.parametrize("rule", ["", "history"])
+def test_store_of_a_lost_end_is_restored(tmp_path: Path, rule: str) -> None:
+    """The changelog loses a commit, goes on without it, and gets longer than a store that has it."""
+    world = World(tmp_path, 0, rule)
+    world.input = [Record(b"a", 1, 5), Record(b"lost", 1, 5)]
+
+    def story() -> None:
+        with leaving_out(rule):
+            drive(world, 0)
+            start = world.starts.pop()
+            world.log = [each for each in world.log if each[0] < start]
+            upto, world.end, world.harmed = world.end, start, True
+            world.seek = Seek("s1", 2)
+            world.input += [Record(b"a", 1, 5)] * 9
+            drive(world, 1, lambda: world.end > upto and world.seek is None)
+            world.input.append(Record(b"lost", 1, 5))
+            drive(world, 0)
+
+    if rule:
+        with pytest.raises(BrokenError, match="a batch is not what its records say"):
+            story()
+    else:
+        story()
+        assert world.truth.offset == len(world.input)

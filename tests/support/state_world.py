@@ -1,0 +1,432 @@
+"""A Kafka of one shard, its owners, and a judge of all that lands: histories of claims, commits, deaths and harm.
+
+The owners keep their state with the product's `States` on real local stores, each host its own. An owner can be
+frozen at each `yield`, and goes on later as if nothing had happened. `without` leaves a rule out, which lets some
+history break a promise:
+
+- claim_first: an owner claims before it reads group and changelog
+- compare, compare_all: it does not run where the two differ, in any part
+- claim_again: after an unknown outcome it claims and reads again
+- end: a transaction fails if the changelog does not end where its owner left it
+- ack: the store changes after the acknowledgement
+- both: a seek is one transaction of both positions
+- watermark: a seek resets the watermark
+- history: a store of another history is restored
+- age: a store that was not current for long is restored
+- time: processing time never goes back
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from muster.consumer.state import shards
+from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, TakenUp
+from muster.consumer.state.shards import Computed, States
+from muster.core.model import Seek
+from muster.core.ownership import Due, Source, ToRestore
+from muster.core.positions import Committed, format_stamp, parse_stamp
+from muster.edges.state_changelog import Carried, Landed, Read
+from muster.settings.connections import KafkaSettings
+
+RULES = (
+    *("claim_first", "compare", "compare_all", "claim_again", "end", "ack", "both", "watermark", "history"),
+    *("age", "time"),
+)
+TP = ("t", 0)
+DELAY, RETENTION, MOST = 2, 40, 3
+GENERATION = FIRST.to_bytes(4, "big")
+KAFKA = KafkaSettings(config={"bootstrap.servers": "k:1"})
+
+
+class BrokenError(Exception):
+    """A promise does not hold."""
+
+
+class LostError(Exception):
+    """The owner has to claim again: it was fenced off, something does not fit, or the outcome is not known."""
+
+
+class UnknownError(LostError):
+    """The outcome of a transaction is not known."""
+
+
+@dataclass(frozen=True)
+class Record:
+    key: bytes
+    delta: int
+    """What is added; 0 deletes the key."""
+    moment: int
+
+
+def fold(
+    state: dict[bytes, bytes], records: list[Record], top: int | None
+) -> tuple[dict[bytes, bytes | None], int | None]:
+    """What a batch changes, and the largest event time after it."""
+    new: dict[bytes, bytes | None] = dict(state)
+    watermark = None if top is None else top - DELAY
+    for record in records:
+        top = record.moment if top is None else max(top, record.moment)
+        if watermark is not None and record.moment < watermark:
+            continue
+        total = int(new.get(record.key) or b"0") + record.delta
+        new[record.key] = str(total).encode() if record.delta else None
+    return {key: value for key, value in new.items() if value != state.get(key)}, top
+
+
+class World:
+    """Kafka and the judge. `log` is the changelog: offset, key, value, and when it was written."""
+
+    def __init__(self, folder: Path, seed: int, without: str = "") -> None:
+        self.random, self.without, self.folder = random.Random(seed), without, folder
+        self.input = [self.record() for _ in range(4)]
+        self.log: list[tuple[int, bytes, bytes | None, int]] = []
+        self.end, self.clock, self.epoch = 0, 100, 0
+        self.starts: list[int] = []
+        self.group: Committed | None = Committed(0, format_stamp("c", "id"))
+        self.seek: Seek | None = None
+        self.seeks = 0
+        self.late: list[Callable[[], None]] = []
+        self.fate = "ok"
+        self.assigned: Owner | None = None
+        self.owners: list[tuple[Owner, Iterator[None]]] = []
+        self.truth, self.state = Position(0, topic_id="id"), dict[bytes, bytes]()
+        self.suspect = 0
+        """The epoch of the owner that found that changelog and group disagree."""
+        self.harmed = False
+        """Whether that is no owner's doing."""
+        self.landed = 0
+
+    def keeps(self, rule: str) -> bool:
+        return rule != self.without
+
+    def record(self) -> Record:
+        return Record(
+            self.random.choice([b"a", b"b", b"c"]), self.random.choice([0, 1, 2]), self.random.randrange(20)
+        )
+
+    # -- Kafka --------------------------------------------------------------------------------------------
+
+    def claim(self) -> int:
+        self.epoch += 1
+        self.late.clear()
+        return self.epoch
+
+    def look(self, epoch: int) -> None:
+        """Take note of what an owner is about to find."""
+        text = {key: value for _, key, value, _ in self.log}.get(KEY)
+        found = None if text is None else Position.of(text)
+        stamp = None if self.group is None else parse_stamp(self.group.metadata)
+        assert stamp is not None
+        assert self.group is not None
+        there = None if found is None else (found.offset, found.seq, found.move)
+        of_group = (self.group.offset, stamp.seq, stamp.sought)
+        if there != of_group and (there is not None or stamp.seq):
+            self.suspect = epoch
+            self.check(self.harmed, "a shard waits for a person without a fault")
+
+    def transact(self, epoch: int, carried: Carried, due: Due) -> Landed:
+        if epoch != self.epoch:
+            raise LostError("fenced")
+        if carried.end != self.end and self.keeps("end"):
+            raise LostError("the changelog ends elsewhere")
+        fate, self.fate = self.fate, "ok"
+        if fate == "late":
+            self.late.append(lambda: self._land(carried, due, epoch))
+        if fate != "ok":
+            raise UnknownError(fate)
+        return self._land(carried, due, epoch)
+
+    def _land(self, carried: Carried, due: Due, epoch: int) -> Landed:
+        position = Position.of(carried.position[1])
+        self._judge(carried, position, epoch)
+        moves = position.move != self.truth.move
+        self.starts.append(self.end)
+        for key, value in [*zip(carried.keys, carried.values, strict=True), carried.position]:
+            self.log.append((self.end, key, value, self.clock))
+            self.end += 1
+        self.end += 1
+        seq = carried.number
+        if moves and not self.keeps("both"):
+            seq = parse_stamp(self.group.metadata).seq if self.group is not None else 0  # type: ignore[union-attr]
+        self.group = Committed(due.offset, format_stamp("c", "id", due.sought, seq=seq))
+        self.truth = position
+        self.suspect = 0 if moves else self.suspect
+        self.harmed = False
+        self.landed += 1
+        if self.seek is not None and self.seek.id == position.move:
+            self.seek = None
+        return Landed(carried, self.end, self.clock)
+
+    def image(self) -> dict[bytes, bytes]:
+        latest = {key[4:]: value for _, key, value, _ in self.log if key != KEY}
+        return {key: value for key, value in latest.items() if value is not None}
+
+    # -- the judge ----------------------------------------------------------------------------------------
+
+    def check(self, holds: bool, promise: str) -> None:
+        if not holds:
+            raise BrokenError(promise)
+
+    def _judge(self, carried: Carried, new: Position, epoch: int) -> None:
+        old, computed = self.truth, carried.of.computed
+        moves = new.move != old.move
+        self.check(moves or self.suspect != epoch, "it runs though changelog and group disagree")
+        if not moves:
+            self.check(self.image() == self.state, "the changelog lacks what was committed")
+            self.check(new.seq == old.seq + 1, "a commit does not follow the last one")
+        else:
+            self.check(self.seek is not None and self.seek.id == new.move, "a seek is carried out twice")
+            self.check(computed is None, "a seek changes state")
+            self.check(new.top is None, "what was sought back is late")
+            self.state = self.image()  # what a person chose
+        if computed is None:
+            return
+        self.check(new.time >= old.time, "processing time goes back")
+        self.check(computed.begin == old.offset, "a batch does not follow the one before")
+        changes, top = fold(self.state, self.input[computed.begin : computed.end], old.top)
+        made = dict(zip((key[4:] for key in carried.keys), carried.values, strict=True))
+        self.check((made, new.top) == (changes, top), "a batch is not what its records say")
+        after: dict[bytes, bytes | None] = {**self.state, **changes}
+        self.state = {key: value for key, value in after.items() if value is not None}
+
+    # -- what happens -------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Let something happen."""
+        choice = self.random.random()
+        if choice < 0.66:
+            self._run_an_owner()
+        elif choice < 0.72:
+            self.clock += self.random.choice([1, 5, 25, 45])
+        elif choice < 0.80:
+            self.input.append(self.record())
+        elif choice < 0.84:
+            self.fate = self.random.choice(["lost", "late"])
+        elif choice < 0.87 and self.late:
+            self.late.pop(0)()
+        elif choice < 0.91:
+            self.assigned = Owner(self, self.random.randrange(2), self.random.choice([0, -8]))
+            self.owners.append((self.assigned, self.assigned.life()))
+        elif choice < (0.97 if self.harmed else 0.93) and self.seek is None:
+            self.seeks += 1
+            self.seek = Seek(f"s{self.seeks}", self.random.randrange(len(self.input)))
+        elif choice < 0.975:
+            self._compact()
+        else:
+            self._harm()
+
+    def _run_an_owner(self) -> None:
+        """The newest most of the time; a frozen one sometimes."""
+        if not self.owners:
+            self.assigned = Owner(self, 0, 0)
+            self.owners.append((self.assigned, self.assigned.life()))
+        at = -1 if self.random.random() < 0.75 else self.random.randrange(len(self.owners))
+        owner, life = self.owners[at]
+        try:
+            next(life)
+        except StopIteration:
+            owner.close()
+            self.owners.remove((owner, life))
+
+    def _compact(self) -> None:
+        """Keep the last record of each key, and of deletions those that are young."""
+        last = {key: offset for offset, key, _, _ in self.log}
+        self.log = [
+            each
+            for each in self.log
+            if last[each[1]] == each[0] and (each[2] is not None or self.clock - each[3] < RETENTION)
+        ]
+
+    def _harm(self) -> None:
+        """Another program sets the group's offset, or the changelog loses its end; a person will have to choose."""
+        if not self.starts:
+            return
+        self.harmed = True
+        if self.random.random() < 0.25:
+            wrong = self.random.choice(["offset", "seq"])
+            stamp = parse_stamp(self.group.metadata) if self.group is not None else None
+            assert self.group is not None
+            assert stamp is not None
+            offset = self.truth.offset if wrong == "seq" else max(0, self.truth.offset - 1)
+            seq = stamp.seq + (wrong == "seq")
+            self.group = Committed(offset, format_stamp("c", "id", stamp.sought, seq=seq))
+        else:
+            start = self.starts.pop()
+            self.log = [each for each in self.log if each[0] < start]
+            self.end = start
+            self.late.clear()
+
+    def close(self) -> None:
+        for owner, _ in self.owners:
+            owner.close()
+
+
+class Changelog:
+    """In the place of `ChangelogTopic` and `ChangelogReader`."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.topic, self.where = world, "changelog", "the changelog"
+        self.begin, self.end = 0, world.end
+
+    def read(self, begin: int, _wanted: object) -> Iterator[Read]:
+        if begin < self.end:
+            found = [(key, value) for offset, key, value, _ in self.world.log if begin <= offset < self.end]
+            yield Read(found, self.end)
+
+    def close(self) -> None:
+        pass
+
+
+class Owner:
+    """A consumer that was given the shard."""
+
+    def __init__(self, world: World, host: int, skew: int) -> None:
+        self.world, self.skew = world, skew
+        self.states = States("c", f"host{host}", KAFKA, [".*"], world.folder)
+        self.states.wall = lambda: float(world.clock)
+        self.states.clock = lambda: 0.0
+        self.epoch = 0
+        self.known = Position(ANYWHERE)
+
+    def life(self) -> Generator[None]:
+        world, claims = self.world, True
+        while True:
+            try:
+                yield from self._run(claims)
+            except LostError as error:
+                claims = world.keeps("claim_again") or not isinstance(error, UnknownError)
+            yield
+            if world.assigned is not self:  # by ZooKeeper and Consul
+                return
+
+    def _run(self, claims: bool) -> Generator[None]:
+        world = self.world
+        if not claims:
+            yield from self._go_on(self.known)
+        committed = world.group
+        yield
+        end = world.end
+        self.epoch = world.claim()
+        yield
+        if world.keeps("claim_first"):
+            committed, end = world.group, world.end
+        seek = world.seek.id if world.seek is not None else ""
+        world.look(self.epoch)
+        asked = ToRestore(self.epoch, Source("k:1", "g", "id"), committed, seek)
+        taken = self._take_up(asked, end)
+        if taken is None or taken.position is None:
+            return
+        yield
+        self.known = taken.position
+        if not taken.chosen and taken.position.offset != ANYWHERE:
+            self.known = yield from self._commit(taken.position.offset, taken.position.move)
+        yield from self._go_on(self.known)
+
+    def _take_up(self, asked: ToRestore, end: int) -> TakenUp | None:
+        reader = Changelog(self.world)
+        reader.end = end
+        with (
+            mock.patch.object(shards, "ChangelogTopic", lambda *_: mock.Mock(ensure=lambda: "changelog-id")),
+            mock.patch.object(shards, "ChangelogReader", lambda *_: reader),
+        ):
+            return self.states.take_up(TP, asked, lambda: True)
+
+    def _go_on(self, position: Position) -> Generator[None]:
+        world = self.world
+        while True:
+            if world.seek is not None and world.seek.id != position.move:
+                position = yield from self._commit(world.seek.offset, world.seek.id)
+            end = min(len(world.input), position.offset + world.random.randrange(1, MOST + 1))
+            if end <= position.offset:
+                yield
+                continue
+            computed = self._compute(position, end)
+            yield
+            self.states.computed({TP: computed})
+            self.known = position
+            position = yield from self._commit(end, position.move)
+            self.known = position
+
+    def _compute(self, position: Position, end: int) -> Computed:
+        try:
+            view, reader = self.states.view(TP, position.offset), self.states.reader(TP)
+        except Exception as error:
+            raise LostError from error
+        try:
+            state = {key[4:]: value for key, value in reader.scan(GENERATION)}
+        finally:
+            reader.close()
+        changes, top = fold(state, self.world.input[position.offset : end], view.position.top)
+        now = max(self.world.clock + self.skew, view.position.time if self.world.keeps("time") else 0)
+        after = replace(view.position, time=now, top=top)
+        keys = [GENERATION + key for key in changes]
+        if not self.world.keeps("ack"):
+            shard = self.states._shards[TP]
+            shard.store.apply(zip(keys, changes.values(), strict=True), shard.mark, shard.mark)
+        return Computed(position.offset, end, after, keys, list(changes.values()))
+
+    def _commit(self, offset: int, sought: str) -> Generator[None, None, Position]:
+        due = Due(offset, "id", self.epoch, sought)
+        carried = self.states.carry(TP, due)
+        if carried is None:
+            raise LostError("no shard")
+        yield
+        landed = self.world.transact(self.epoch, carried, due)
+        yield
+        try:
+            self.states.landed(TP, landed)
+        except Exception as error:
+            raise LostError from error
+        return Position.of(carried.position[1])
+
+    def close(self) -> None:
+        self.states.forget([TP])
+        self.states.release()
+
+
+@contextmanager
+def leaving_out(rule: str) -> Iterator[None]:
+    """Leave out a rule that is the product's own code."""
+    patches: dict[str, tuple[str, Any]] = {
+        "compare": ("take_up", _take_all),
+        "compare_all": ("take_up", _take_by_offset),
+        "watermark": ("moved", lambda now, offset, seek: replace(_moved(now, offset, seek), top=now.top)),
+        "history": ("_follows", lambda *_: True),
+        "age": ("OLDEST", float("inf")),
+    }
+    name, value = patches.get(rule, ("OLDEST", RETENTION / 2))
+    with mock.patch.object(shards, "OLDEST", RETENTION / 2), mock.patch.object(shards, name, value):
+        yield
+
+
+_taken, _moved = shards.take_up, shards.moved
+
+
+def _take_all(found: Position | None, committed: Committed | None, *more: Any) -> TakenUp:
+    taken = _taken(found, committed, *more)
+    return TakenUp(found) if taken.position is None and found is not None else taken
+
+
+def _take_by_offset(found: Position | None, committed: Committed | None, *more: Any) -> TakenUp:
+    taken = _taken(found, committed, *more)
+    same = found is not None and committed is not None and found.offset == committed.offset
+    return TakenUp(found) if taken.position is None and same else taken
+
+
+def play(folder: Path, seed: int, steps: int, without: str = "") -> int:
+    """Play one history; returns how many commits landed. Raises `BrokenError`."""
+    world = World(folder, seed, without)
+    with leaving_out(without):
+        try:
+            for _ in range(steps):
+                world.step()
+        finally:
+            world.close()
+    return world.landed

@@ -1,0 +1,147 @@
+"""A consumer's real agent, committer, keeper and local stores, over a topic with state; the test is its handler."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from muster.consumer.agent import Agent
+from muster.consumer.committer import Committer
+from muster.consumer.state.keeper import Keeper
+from muster.consumer.state.position import FIRST
+from muster.consumer.state.shards import Computed, States
+from muster.core.model import Seek, TopicAssignment
+from muster.core.ownership import BatchPlan
+from muster.core.positions import Jump, Why
+from muster.edges.dead_letters import ToWrite
+from muster.edges.kafka import GroupOffsets
+from muster.settings.connections import KafkaSettings
+
+CLUSTER = "c"
+GENERATION = FIRST.to_bytes(4, "big")
+
+
+class StatefulConsumer:
+    """`confirms`: ZooKeeper and Consul confirm it whenever that is asked, as they do an owner."""
+
+    def __init__(
+        self,
+        name: str,
+        kafka: KafkaSettings,
+        group: GroupOffsets,
+        folder: Path,
+        confirms: bool = True,
+        incarnation: int = 0,
+    ) -> None:
+        self.states = States(CLUSTER, name, kafka, [".*"], folder)
+        self.agent = Agent(name, fencing=True, has_state=self.states.has)
+        self.committer = Committer(self.agent, kafka, CLUSTER, True, states=self.states)
+        self.keeper = Keeper(self.agent, self.states)
+        self.confirms = confirms
+        self._kafka = kafka
+        self._group = group
+        self._ends: dict[str, dict[int, tuple[int, int]]] = {}
+        self._token = self.agent.query_started()
+        self._threads = [
+            threading.Thread(target=run, args=(beat,), daemon=True)
+            for run, beat in ((self.committer.run, self._confirm), (self.keeper.run, lambda: None))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _confirm(self) -> None:
+        if self.confirms:
+            number = self.agent.reading_wanted()
+            if number is not None:
+                self.agent.has_read(number)
+            self.agent.is_registered(time.monotonic())
+
+    def reads(
+        self,
+        topic: str,
+        owners: Mapping[int, str],
+        zxid: int,
+        seeks: Mapping[int, Seek] | None = None,
+    ) -> None:
+        node = TopicAssignment(
+            self._kafka.bootstrap_servers,
+            self._group.group_id,
+            dict(owners),
+            zxid,
+            topic_id=self._group.topics.identities({topic}).ids[topic],
+            seeks=seeks or {},
+        )
+        self.agent.assigned(topic, node, zxid)
+
+    def offered(self) -> set[int]:
+        return {p for topic in self.agent.offer(self._token).topics.values() for p in topic.partitions}
+
+    def readable(self, topic: str) -> bool:
+        """Whether partition 0 may be planned with records."""
+        return self.offered() == {0} and bool(self.agent.turn([(topic, 0)]))
+
+    def plan(self, topic: str, upto: int, sought: Seek | None = None) -> BatchPlan:
+        """Plan partition 0 up to `upto`, or at a seek's offset, and begin the batch."""
+        offer = self.agent.offer(self._token)
+        held = self._ends.get(topic, {})
+        begin = held[0][1] if held else self._group.committed([(topic, 0)])[topic, 0] or 0
+        begin = offer.again.get((topic, 0), begin)
+        seeks = {} if sought is None else {(topic, 0): sought}
+        if sought is not None:
+            begin = upto = sought.offset
+        after = {topic: {0: (begin, max(begin, upto))}} if topic in offer.topics else {}
+        jumps = {}
+        if sought is not None and held:
+            jumps = {(topic, 0): Jump(held[0][1], sought.offset, Why.SEEK)}
+        self.agent.planned(self._token, offer.asked, self._ends, after, {}, [], jumps=jumps, sought=seeks)
+        self._ends = after
+        return self.agent.batch_started()
+
+    def batch(
+        self,
+        topic: str,
+        upto: int,
+        changes: Mapping[bytes, bytes | None],
+        output: tuple[ToWrite, ...] = (),
+    ) -> None:
+        """Process a batch that changes keys."""
+        self.done(topic, self.compute(topic, self.plan(topic, upto), changes, output))
+
+    def compute(
+        self,
+        topic: str,
+        plan: BatchPlan,
+        changes: Mapping[bytes, bytes | None],
+        output: tuple[ToWrite, ...] = (),
+    ) -> tuple[BatchPlan, Computed]:
+        begin, end = plan.ranges[topic, 0]
+        view = self.states.view((topic, 0), begin)
+        after = replace(view.position, time=view.now)
+        keys = [GENERATION + key for key in changes]
+        return plan, Computed(begin, end, after, keys, list(changes.values()), output)
+
+    def done(self, topic: str, computed: tuple[BatchPlan, Computed]) -> None:
+        self.states.computed({(topic, 0): computed[1]})
+        self.agent.batch_done(computed[0], None)
+
+    def state(self, topic: str) -> dict[bytes, bytes]:
+        """What the local store has."""
+        reader = self.states.reader((topic, 0))
+        try:
+            return {key[4:]: value for key, value in reader.scan(GENERATION)}
+        finally:
+            reader.close()
+
+    def errors(self) -> dict[str, str]:
+        return dict(self.agent.view().problems)
+
+    def close(self) -> None:
+        self.committer.stop()
+        self.keeper.stop()
+        for thread in self._threads:
+            thread.join(10)
+        self.states.keep({})
+        self.states.release()

@@ -1,0 +1,104 @@
+"""What a partition with state is planned, offered and committed: after its restore, one commit at a time, and when
+something is due."""
+
+from __future__ import annotations
+
+from muster.consumer.agent import Agent
+from muster.core.model import TopicAssignment, TopicPartition
+from muster.core.ownership import Due, Place
+from muster.core.positions import Committed
+
+TP: TopicPartition = ("t", 0)
+PLACE = Place("k:1", "g")
+
+
+class Consumer:
+    """An agent that is assigned a partition with state, claimed with offset 4 committed."""
+
+    def __init__(self) -> None:
+        self.agent = Agent("me", fencing=True, has_state=lambda topic: topic == "t")
+        self.token = self.agent.query_started()
+        self.agent.assigned("t", TopicAssignment("k:1", "g", {0: "me"}, 1, topic_id="id"), 1)
+        with self.agent.change() as own:
+            own.claimed({TP: 1}, 0.0, {TP: Committed(4, "muster:c:id")})
+        self.ends: dict[str, dict[int, tuple[int, int]]] = {}
+
+    def offered(self) -> bool:
+        return "t" in (offer := self.agent.offer(self.token)).topics and bool(offer.topics["t"].partitions)
+
+    def due(self) -> dict[TopicPartition, Due]:
+        return self.agent.due(PLACE)
+
+    def commit(self) -> None:
+        self.agent.committed(self.due())
+
+    def restored(self, commits: int | None) -> None:
+        with self.agent.change() as own:
+            own.restored(TP, 1, commits)
+
+    def batch(self, begin: int, end: int, due: bool = False) -> None:
+        asked = self.agent.offer(self.token).asked
+        after = {"t": {0: (begin, end)}}
+        due_state = frozenset({TP}) if due else frozenset()
+        self.agent.planned(self.token, asked, self.ends, after, {}, [], due=due_state)
+        self.ends = after
+        batch = self.agent.batch_started()
+        assert batch.due == due_state
+        self.agent.batch_done(batch, None)
+
+
+def test_partition_is_offered_once_restored_and_committed() -> None:
+    one = Consumer()
+    assert not one.offered()
+    assert one.due() == {}
+    with one.agent.locked() as own:
+        assert own.to_restore()[TP].committed == Committed(4, "muster:c:id")
+    one.restored(4)
+    assert not one.offered()
+    assert one.due()[TP].offset == 4
+    one.commit()
+    assert one.offered()
+    with one.agent.locked() as own:
+        assert own.to_restore() == {}
+
+
+def test_restore_of_an_earlier_claim_counts_for_nothing() -> None:
+    one = Consumer()
+    with one.agent.change() as own:
+        own.restored(TP, 0, None)
+    assert not one.offered()
+
+
+def test_offset_set_by_others_waits_for_the_restore() -> None:
+    one = Consumer()
+    one.agent.set_by_others({TP: Committed(2)}, "g")
+    assert one.due() == {}
+    with one.agent.change() as own:
+        own.block("the end")
+        own.looked_at([TP])
+        assert own.closed
+
+
+def test_next_batch_waits_for_the_commit_of_the_last() -> None:
+    one = Consumer()
+    one.restored(None)
+    assert one.agent.turn([TP]) == {TP: None}
+    one.batch(4, 9)
+    assert one.agent.turn([TP]) == {}
+    one.commit()
+    assert one.agent.turn([TP]) == {TP: None}
+
+
+def test_due_state_is_committed_where_it_stood() -> None:
+    one = Consumer()
+    one.agent.state_due = lambda: frozenset({TP})
+    one.restored(None)
+    one.batch(4, 9)
+    assert one.agent.due_state([TP]) == frozenset(), "before the commit"
+    one.commit()
+    assert one.due() == {}
+    for _ in range(2):
+        assert one.agent.due_state([TP]) == {TP}
+        one.batch(9, 9, due=True)
+        assert one.due()[TP].offset == 9
+        one.commit()
