@@ -114,7 +114,7 @@ def test_refused_rejection_holds_though_the_handler_catches_it() -> None:
 )
 def test_batch_tells_who_has_the_lowest_partition(owners: dict[int, str | None], has_it: bool) -> None:
     supervisor = QuerySupervisor.__new__(QuerySupervisor)
-    supervisor._agent, supervisor._tried = Agent("me"), {}
+    supervisor._agent, supervisor._tried, supervisor._states = Agent("me"), {}, None
     batch = supervisor._batch_of(BatchPlan(1, {"t": {1: (0, 5)}}))
     assert not batch.has_lowest("t"), "nothing is assigned yet"
     supervisor._agent.assigned("t", TopicAssignment("k:9092", "g", owners, epoch=1), zxid=1)

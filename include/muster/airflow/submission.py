@@ -160,6 +160,8 @@ def consumer_settings(
         max_bytes_per_batch=of.max_bytes_per_batch,
         max_read_ahead=of.max_read_ahead,
         max_rate=of.max_rate,
+        state=of.state,
+        state_folder=of.state_folder,
         source_options=of.source_options,
         check_interval=of.check_interval,
         fencing=cluster.fencing,

@@ -16,7 +16,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
@@ -50,8 +53,14 @@ from muster.edges.consul import ConsulCluster, ConsulError
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 from muster.settings.source_options import fail_on_data_loss
 
+if TYPE_CHECKING:
+    from muster.consumer.state.keeper import Keeper
+    from muster.consumer.state.shards import States
+
 log = logging.getLogger(__name__)
 
+LEAST_SPARK = (4, 0)
+"""The version of Spark that brought `StatefulProcessor` to Python."""
 STUCK_AFTER = 30.0
 """Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
 HAND_OVER_LOOK = 0.25
@@ -65,6 +74,33 @@ POISONED = 3
 """Exit code after a poison record that the consumer is to stop for."""
 QUERY_END = 1.0
 """Seconds for the query's loop to end once Spark has stopped."""
+
+
+def _states(settings: ConsumerSettings) -> States | None:
+    """Return the shards of a consumer whose cluster has state, None without. Raises ValueError if it cannot."""
+    if not settings.state:
+        return None
+    if not settings.fencing:
+        raise ValueError(
+            "'state' needs 'fencing: true', whose transactions write it; set that for the cluster"
+        )
+    version = tuple(map(int, pyspark.__version__.split(".")[:2]))
+    if version < LEAST_SPARK:
+        raise ValueError(
+            f"'state' needs PySpark 4.0 or newer, for rows 4.1, and this is {pyspark.__version__}; update it, or "
+            "take 'state' out"
+        )
+    try:
+        from muster.consumer.state.shards import States  # noqa: PLC0415  needs the extra `state`
+    except ImportError as error:
+        raise ValueError(f"'state' needs the extra 'state' of muster-kafka: {error}; install that") from error
+    return States(
+        settings.cluster,
+        settings.consumer,
+        settings.kafka,
+        settings.state,
+        Path(settings.state_folder) if settings.state_folder else None,
+    )
 
 
 def main() -> None:
@@ -95,11 +131,17 @@ class Job:
     def __init__(self, settings: ConsumerSettings, handlers: Handlers) -> None:
         self._settings = settings
         self._ending = Ending()
+        self._states = _states(settings)
         self._agent = Agent(
             settings.consumer,
             fencing=settings.fencing,
             announces=any(asks_to_know(handler) for handler in handlers.all),
             handler_of=handlers.number_of,
+            **(
+                {"has_state": self._states.has, "state_due": self._states.due}
+                if self._states is not None
+                else {}
+            ),
             on_poison=settings.on_poison,
             fail_on_data_loss=fail_on_data_loss(settings.source_options),
             max_batch_time=settings.max_batch_time,
@@ -145,11 +187,13 @@ class Job:
             settings.cluster,
             settings.fencing,
             settings.dead_letters_to,
+            self._states,
         )
         self._answers = PoisonAnswers(self._agent, consul.answers)
         self._stages = Stages(consul.jobs, settings.consumer, settings.incarnation)
         self._supervisor: QuerySupervisor | None = None
         self._query: Loop | None = None
+        self._keeper: Keeper | None = None
         self._poison = ""
 
     def run(self) -> int:
@@ -174,6 +218,11 @@ class Job:
         self._loop("zookeeper", self._watch.run, 2 * calls + STUCK_AFTER)
         self._loop("consul", self._registrar.run, 12 * settings.consul.timeout + STUCK_AFTER)
         self._loop("commit", self._committer.run, STUCK_AFTER)
+        if self._states is not None:
+            from muster.consumer.state.keeper import Keeper  # noqa: PLC0415  needs the extra `state`
+
+            self._keeper = Keeper(self._agent, self._states)
+            self._loop("state", self._keeper.run, STUCK_AFTER)
         self._loop("answers", self._answers.run, 4 * settings.consul.timeout + STUCK_AFTER)
         if self._agent.announces:
             self._loop(
@@ -189,6 +238,7 @@ class Job:
                 self._local_api.url,
                 f"muster {settings.consumer}",
                 settings.max_read_ahead,
+                self._states,
             )
             self._query = self._loop("query", self._supervisor.run, STUCK_AFTER)
             self._await_query()
@@ -264,6 +314,8 @@ class Job:
         self._watch.stop()
         self._answers.stop()
         self._committer.stop()
+        if self._keeper is not None:
+            self._keeper.stop()
         try:
             spark.stop()
         except Py4JError as error:

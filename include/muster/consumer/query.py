@@ -18,8 +18,10 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -32,6 +34,7 @@ from muster.consumer.cause import DEATH, cause
 from muster.consumer.connector import FORMAT, SCRATCH, SCRATCH_CLASS
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
+from muster.consumer.state.errors import NoState, StateError, StateStoreError
 from muster.core.model import TopicPartition
 from muster.core.ownership import BatchPlan
 from muster.core.turns import Failure
@@ -75,7 +78,9 @@ class QuerySupervisor:
         local_api: str,
         name: str,
         max_read_ahead: int | None = None,
+        states: Any = None,
     ) -> None:
+        self._states = states
         self._spark = spark
         self._agent = agent
         self._handler = handler
@@ -164,7 +169,7 @@ class QuerySupervisor:
         That the handler raises fails the batch and not the query, which goes on with other partitions.
         """
         plan = self._agent.batch_started()
-        if plan.empty:
+        if plan.empty and not plan.due:
             if batch_id == 0:
                 self._warm_up(frame)
             self._agent.batch_done(plan, None)
@@ -172,12 +177,16 @@ class QuerySupervisor:
         batch = self._batch_of(plan)
         try:
             self._call(frame, batch)
+            if self._states is not None:
+                self._states.computed(batch.state.computed)
+                self._due_done(plan, None, batch.state.computed)
         except (Exception, SystemExit) as error:
             if (failure := _read_failure(error)) is not None:
                 log.warning("%s; of the batch %s nothing counts", failure, plan.offsets)
                 self._agent.batch_unread(plan, failure)
                 return
             log.exception("the handler failed with %s", plan.offsets)
+            self._due_done(plan, error)
             self._note_failure(batch)
             refused = batch.rejected if isinstance(error, RejectionRefusedError) else {}
             if self._agent.batch_done(plan, failure_of(error), refused, batch.report):
@@ -189,15 +198,42 @@ class QuerySupervisor:
         else:
             self._agent.batch_done(plan, None, batch.rejected, batch.report)
             self._agent.problem(PROBLEM, None)
+        finally:
+            if self._states is not None:
+                batch.state.close()
 
     def _batch_of(self, plan: BatchPlan) -> Batch:
-        batch = Batch(plan.filled, plan.topic_ids, rebuilds=plan.rebuilds)
+        batch = Batch(plan.filled, plan.topic_ids, rebuilds=plan.rebuilds, due=plan.due)
         return replace(
             batch,
             attempt=1 + self._failures(batch),
             may_reject=lambda rejected: self._agent.may_reject(plan, rejected),
             has_lowest=self._agent.has_lowest,
+            state=self._state_of(plan),
         )
+
+    def _state_of(self, plan: BatchPlan) -> Any:
+        if self._states is None:
+            return NoState()
+        from muster.consumer.state.session import BatchState  # noqa: PLC0415  needs PySpark 4 and the extra `state`
+
+        return BatchState(self._states, plan.filled, {tp: plan.ranges[tp][0] for tp in plan.due})
+
+    def _due_done(
+        self, plan: BatchPlan, error: BaseException | None, computed: Collection[TopicPartition] = ()
+    ) -> None:
+        """Say whether what was due of shards without records failed, or was not asked for."""
+        if self._states is None or not plan.due:
+            return
+        self._states.due_done(plan.due & set(computed), failed=False)
+        self._states.due_done(plan.due - set(computed), failed=True)
+        shards = ", ".join(f"{topic} [{partition}]" for topic, partition in sorted(plan.due))
+        why = (
+            None
+            if error is None
+            else f"what is due of the state of {shards} failed: {cause(error)}{_notes(error)}"
+        )
+        self._agent.problem("timers", why)
 
     def _call(self, frame: DataFrame, batch: Batch) -> None:
         """Call the handler, again without the records that its exceptions name, and without those named before."""
@@ -212,6 +248,8 @@ class QuerySupervisor:
                 if named == known:
                     raise  # nothing new: it fails with something else
                 known, batch = named, replace(batch, attempt=batch.attempt + 1)
+                if self._states is not None:
+                    batch.state.again()
         if why := batch.may_reject(batch.rejected) if batch.rejected else "":
             raise RejectionRefusedError(why)  # the handler has caught it
 
@@ -228,6 +266,10 @@ class QuerySupervisor:
             place = (tp, batch.topic_ids.get(tp[0], ""))
             until, failures = self._tried.get(place, (0, 0))
             self._tried[place] = (max(until, end), failures + 1) if begin < until else (end, 1)
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
 def _read_failure(error: BaseException) -> ReadFailure | None:
@@ -281,7 +323,8 @@ def failure_of(error: BaseException) -> Failure:
     """Say what a handler failed with, and whether a record can be at fault: not for a `SinkError`, also as the cause
     of another error or in a task of Spark's, nor where reading failed or a process died."""
     text = cause(error)
-    of_sink = any(isinstance(each, SinkError | RejectionRefusedError) for each in _chain(error)) or Failure(
-        text
-    ).kind.endswith("SinkError")
+    not_a_records = SinkError | RejectionRefusedError | StateStoreError | StateError
+    of_sink = any(isinstance(each, not_a_records) for each in _chain(error)) or Failure(text).kind.endswith(
+        ("SinkError", "StateStoreError")
+    )
     return Failure(text, of_record=not of_sink and not _NO_RECORDS_FAULT.search(str(error)))

@@ -54,7 +54,7 @@ class SerialHandler:
 
     def __call__(self, frame: DataFrame, batch: Batch) -> None:
         """Give a batch, all of which has one handler, to that. Raises what it raises."""
-        (number,) = {self._agent.handler_of(topic) for topic, _ in batch.ranges}
+        (number,) = {self._agent.handler_of(topic) for topic, _ in (*batch.ranges, *batch.due)}
         with self._turn:
             self._handlers[number](frame, batch)
 

@@ -25,7 +25,14 @@ from muster.core.seeking import StartingOffsets
 from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
 from muster.settings.consumer import LEAST_READ_AHEAD, TopicHandler, default_dead_letter_topic, dotted
-from muster.settings.source_options import LIMIT, check_source_options, is_limit, starting_offsets
+from muster.settings.source_options import (
+    LIMIT,
+    MIN_PARTITIONS,
+    check_source_options,
+    is_limit,
+    min_partitions,
+    starting_offsets,
+)
 
 LONGEST_DURATION = 365 * 86_400.0
 """Seconds; what is longer is a slip of the finger, and more than a clock can wait."""
@@ -190,6 +197,10 @@ class EachConsumer(_Settings):
         return self
 
 
+def _no_or_absolute(value: str) -> str:
+    return _absolute(value) if value else value
+
+
 class ConsumersSettings(_Settings):
     """The consumers that Airflow runs for a cluster.
 
@@ -233,6 +244,10 @@ class ConsumersSettings(_Settings):
     ] = Field(default_factory=dict)
     """Records a second of a topic, over all consumers, by regular expressions that match its whole name; the first
     that matches counts. A number is for each topic."""
+    state: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = ()
+    """The topics with state by key, by regular expressions that match their whole names."""
+    state_folder: Annotated[str, AfterValidator(_no_or_absolute)] = ""
+    """Where consumers keep the local stores; empty: below the folder for temporary files."""
     on_poison: OnPoison = OnPoison.PARK
     dead_letter_topic: Annotated[str, AfterValidator(check_topic)] | None = None
     """Where dead letters go; None: see `ClusterSettings.dead_letter_topic`."""
@@ -444,6 +459,20 @@ class ClusterSettings(_Settings):
                     f"'consumers.each' has {consumer[:100]!r}; a consumer is called {self.name}-[NUMBER], such as "
                     f"{self.name}-1"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _state(self) -> ClusterSettings:
+        if self.consumers.state and not self.fencing:
+            raise ValueError(
+                "'consumers.state' needs 'fencing: true': state is written in the transaction that fences its "
+                "offset. Take 'fencing: false' out"
+            )
+        if self.consumers.state and min_partitions(self.consumers.source_options) > 1:
+            raise ValueError(
+                f"'consumers.state' and 'consumers.source_options.{MIN_PARTITIONS}' exclude each other: one task "
+                f"reads all of a partition that has state. Take '{MIN_PARTITIONS}' out"
+            )
         return self
 
     @model_validator(mode="after")

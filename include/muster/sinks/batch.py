@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from muster.core.model import OffsetRange, TopicPartition
 
@@ -85,6 +85,10 @@ class Batch:
     """Returns why these records may not be rejected, '' if they may."""
     has_lowest: Callable[[str], bool] = field(default=lambda _: False, repr=False)
     """Tells whether this consumer has the lowest partition of a topic, at the time of the call."""
+    due: frozenset[TopicPartition] = frozenset()
+    """Partitions of topics with state that are in the batch without records, because a timer or an expiry is due."""
+    state: Any = field(default=None, repr=False)
+    """State by key of topics that have it: see `muster.consumer.state.session`."""
 
     def __post_init__(self) -> None:
         held = {tp: (begin, end) for tp, (begin, end) in self.ranges.items() if begin < end}

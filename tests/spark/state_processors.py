@@ -1,0 +1,51 @@
+"""Processors for state by key: classes of Spark's own kind, and a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+
+class Totals(StatefulProcessor):
+    """Count and sum by key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.totals = handle.getValueState("totals", "n long, total long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        n, total = self.totals.get() or (0, 0)
+        for row in rows:
+            n, total = n + 1, total + row.amount
+        self.totals.update((n, total))
+        yield Row(key=key[0], n=n, total=total)
+
+    def close(self) -> None:
+        pass
+
+
+class TotalsInPandas(Totals):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        n, total = self.totals.get() or (0, 0)
+        for frame in rows:
+            n, total = n + len(frame), total + int(frame["amount"].sum())
+        self.totals.update((n, total))
+        yield pd.DataFrame({"key": [key[0]], "n": [n], "total": [total]})
+
+
+def totals_in_arrow(rows: pa.Table, state: Any) -> pa.Table:
+    sums = rows.group_by("key", use_threads=False).aggregate([("amount", "count"), ("amount", "sum")])
+    before = state.get("totals", sums["key"])
+    after = pa.table(
+        {
+            "n": pc.add(sums["amount_count"], pc.fill_null(before["n"], 0)),
+            "total": pc.add(sums["amount_sum"], pc.fill_null(before["total"], 0)),
+        }
+    )
+    state.put("totals", sums["key"], after)
+    return pa.table({"key": sums["key"], "n": after["n"], "total": after["total"]})

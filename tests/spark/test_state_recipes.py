@@ -1,0 +1,208 @@
+"""The examples of docs/state.md as they stand there, with a real Spark and a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+
+from muster.edges.kafka import GroupOffsets
+from muster.settings.connections import KafkaSettings
+from muster.sinks import Batch
+from tests.conftest import Eventually
+from tests.support.kafka_topics import make_topic
+from tests.support.recipes import Recipe
+from tests.support.state_query import StateQuery, begin_at_the_first_record, committed_records
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
+    made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic(kafka: KafkaSettings, group: GroupOffsets) -> str:
+    name = make_topic(kafka, 2)
+    begin_at_the_first_record(group, name, 2)
+    return name
+
+
+def module(heading: str, kafka: KafkaSettings, output: str) -> tuple[dict[str, Any], str]:
+    """Run the code of a section; its output topic gets a name of its own."""
+    to = make_topic(kafka, 1)
+    code = Recipe("state.md", heading).code.replace(f'topic="{output}"', f'topic="{to}"')
+    found: dict[str, Any] = {}
+    exec(code, found)  # noqa: S102
+    return found, to
+
+
+def send(kafka: KafkaSettings, topic: str, records: list[tuple[str, str]]) -> None:
+    producer = Producer(dict(kafka.config))
+    for key, value in records:
+        producer.produce(topic, value, key)
+    assert producer.flush(30) == 0
+
+
+def test_count_recipe_writes_each_count_once(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    topic: str,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    code, to = module("Count by key", kafka, "counts")
+    with StateQuery(spark, kafka, group, tmp_path, code["process"], most=20) as query:
+        query.hold(topic, range(2))
+        send(kafka, topic, [(str(n % 5), "x") for n in range(60)])
+        eventually(
+            lambda: dict(committed_records(kafka, to)) == {str(n): "12" for n in range(5)}, 180, "counted"
+        )
+    assert max(Counter(committed_records(kafka, to)).values()) == 1
+
+
+def test_deduplication_recipe_passes_each_id_once(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    topic: str,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    code, _ = module("Drop duplicates", kafka, "")
+    path = tmp_path / "data"
+
+    def written() -> list[str]:
+        lines = [line for file in path.glob("*.json") for line in file.read_text().splitlines()]
+        return sorted(json.loads(line)["id"] for line in lines)
+
+    handler = code["Deduplicate"](str(path))
+    with StateQuery(spark, kafka, group, tmp_path / "state", handler, most=7) as query:
+        query.hold(topic, range(2))
+        send(kafka, topic, [(str(n % 6), "{}") for n in range(30)])
+        eventually(lambda: written() == [str(n) for n in range(6)], 180, "the first ones")
+        send(kafka, topic, [("6", "{}"), ("1", "{}"), ("7", "{}")])
+        eventually(lambda: written() == [str(n) for n in range(8)], 180, "the new ones")
+
+
+def test_session_recipe_ends_sessions_without_further_records(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    topic: str,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    code, to = module("Sessions", kafka, "sessions")
+    with StateQuery(spark, kafka, group, tmp_path, code["process"]) as query:
+        query.hold(topic, range(2))
+        send(kafka, topic, [("a", "x"), ("b", "x"), ("a", "x")])
+        eventually(lambda: sorted(committed_records(kafka, to)) == [("a", "2"), ("b", "1")], 180, "ended")
+        assert query.errors() == {}
+
+
+def test_latest_value_recipe_writes_changes_only(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    topic: str,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    code, to = module("Latest value by key", kafka, "prices")
+    with StateQuery(spark, kafka, group, tmp_path, code["process"]) as query:
+        query.hold(topic, range(2))
+        for sent, expected in (
+            ([("a", "1"), ("b", "5"), ("a", "2")], [("a", "2"), ("b", "5")]),
+            ([("a", "2"), ("b", "6")], [("a", "2"), ("b", "5"), ("b", "6")]),
+        ):
+            send(kafka, topic, sent)
+            eventually(lambda: sorted(committed_records(kafka, to)) == expected, 180, "written")  # noqa: B023
+
+
+class Noted:
+    """A handler that keeps what its call raises."""
+
+    def __init__(self, call: Any) -> None:
+        self.call, self.said = call, ""
+
+    def __call__(self, frame: DataFrame, batch: Batch) -> None:
+        try:
+            self.call(frame, batch)
+        except Exception as error:
+            self.said = str(error)
+            raise
+
+
+OUT = "key string, value string"
+PLACED = ("topic", "partition", "offset", "CAST(key AS STRING) AS key")
+REFUSED = {
+    "a shuffled frame": (
+        lambda f, b, p: b.state.transformWithState(f.selectExpr(*PLACED).repartition(2), ["key"], p, OUT),
+        "the frame was shuffled",
+    ),
+    "another group": (
+        lambda f, b, p: b.state.transformWithState(f.selectExpr(*PLACED, "'x' AS other"), ["other"], p, OUT),
+        "say that these columns follow from that key",
+    ),
+    "no place": (
+        lambda f, b, p: b.state.transformWithState(f.selectExpr("key"), ["key"], p, OUT),
+        r"lacks the columns \['topic', 'partition', 'offset'\]",
+    ),
+    "no key column": (
+        lambda f, b, p: b.state.transformWithState(f.select("topic", "partition", "offset"), ["key"], p, OUT),
+        r"lacks the columns \['key'\]",
+    ),
+    "no processor": (
+        lambda f, b, p: b.state.transformWithState(f.selectExpr(*PLACED), ["key"], object(), OUT),
+        "a object is no StatefulProcessor",
+    ),
+    "another output for a topic": (
+        lambda f, b, p: b.state.transformWithState(
+            f.selectExpr(*PLACED), ["key"], p, "key string, n long", topic="t"
+        ),
+        "the output is Kafka's records",
+    ),
+    "initial state": (
+        lambda f, b, p: b.state.transformWithState(f.selectExpr(*PLACED), ["key"], p, OUT, initialState=f),
+        "initialState is not supported",
+    ),
+    "a time mode": (
+        lambda f, b, p: b.state.transformWithState(
+            f.selectExpr(*PLACED), ["key"], p, OUT, timeMode="EventTime", eventTimeColumnName="key"
+        ),
+        "no timestamp column",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_use_that_cannot_work_is_refused_by_name(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    topic: str,
+    tmp_path: Path,
+    eventually: Eventually,
+    what: str,
+) -> None:
+    call, said = REFUSED[what]
+    code, _ = module("Count by key", kafka, "counts")
+    handler = Noted(lambda frame, batch: call(frame, batch, code["Count"]()))
+    with StateQuery(spark, kafka, group, tmp_path, handler) as query:
+        query.hold(topic, range(2))
+        send(kafka, topic, [("a", "x")])
+        eventually(lambda: handler.said, 120, "refused")
+    assert re.search(said, handler.said)
