@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,14 @@ class TotalsInPandas(Totals):
             n, total = n + len(frame), total + int(frame["amount"].sum())
         self.totals.update((n, total))
         yield pd.DataFrame({"key": [key[0]], "n": [n], "total": [total]})
+
+
+class Announced(Totals):
+    """Writes each total as a record."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        for row in super().handleInputRows(key, rows, timerValues):
+            yield (row.key, json.dumps({"n": row.n, "total": row.total}))
 
 
 def totals_in_arrow(rows: pa.Table, state: Any) -> pa.Table:

@@ -17,7 +17,7 @@ from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from muster.sinks import Batch
 from tests.conftest import Eventually
-from tests.spark.state_processors import Totals, TotalsInPandas, totals_in_arrow
+from tests.spark.state_processors import Announced, Totals, TotalsInPandas, totals_in_arrow
 from tests.support.kafka_topics import make_topic
 from tests.support.state_query import StateQuery, begin_at_the_first_record, committed_records
 
@@ -123,14 +123,6 @@ def test_totals_by_key_go_on_at_the_next_owner(
 
 def committed_values(kafka: KafkaSettings, topic: str) -> list[tuple[str | None, dict[str, Any]]]:
     return [(key, json.loads(value)) for key, value in committed_records(kafka, topic)]
-
-
-class Announced(Totals):
-    """Writes each total as a record."""
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-        for row in super().handleInputRows(key, rows, timerValues):
-            yield (row.key, json.dumps({"n": row.n, "total": row.total}))
 
 
 def test_output_to_a_topic_counts_each_record_once_though_handlers_fail(

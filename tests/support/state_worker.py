@@ -1,0 +1,102 @@
+"""A process that counts the records of partition 0 by key, and is killed at a step of its second batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from muster.consumer.state.shards import States
+from muster.consumer.state.store import Store
+from muster.edges import kafka_fencing
+from muster.edges.kafka import GroupOffsets
+from muster.settings.connections import KafkaSettings
+from tests.support.stateful_consumer import StatefulConsumer
+
+STEPS = ("computed", "writing", "written", "committed", "applying", "applied", "")
+KEYS, AT_ONCE = 7, 10
+_batches = 0
+
+
+def die() -> None:
+    if _batches >= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies_at(step: str) -> None:
+    """Have the process killed at a step, of a batch that changes something."""
+    write, landed, apply = kafka_fencing.write_carried, States.landed, Store.apply
+
+    def writing(producer: Any, carried: Any, timeout: float) -> Any:
+        if step == "writing" and carried.keys:
+            die()
+        found = write(producer, carried, timeout)
+        if step == "written" and carried.keys:
+            die()
+        return found
+
+    def landing(self: States, tp: Any, of: Any) -> None:
+        if step == "committed" and of.carried.keys:
+            die()
+        landed(self, tp, of)
+        if step == "applied" and of.carried.keys:
+            die()
+
+    def half(changes: Any) -> Iterator[Any]:
+        for number, change in enumerate(changes):
+            if number == 1:
+                die()
+            yield change
+
+    def applying(self: Store, changes: Any, *marks: Any) -> bool:
+        return apply(self, half(changes) if step == "applying" else changes, *marks)
+
+    kafka_fencing.write_carried = writing  # type: ignore[assignment]
+    States.landed = landing  # type: ignore[method-assign]
+    Store.apply = applying  # type: ignore[method-assign]
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def counted(before: dict[bytes, bytes], begin: int, end: int) -> dict[bytes, bytes | None]:
+    changes: dict[bytes, bytes | None] = {}
+    for n in range(begin, end):
+        key = str(n % KEYS).encode()
+        changes[key] = str(int(changes.get(key) or before.get(key, b"0")) + 1).encode()
+    return changes
+
+
+def main() -> None:
+    global _batches  # noqa: PLW0603
+    said = json.loads(sys.argv[1])
+    dies_at(said["step"])
+    kafka = KafkaSettings(config=said["kafka"])
+    group, topic = GroupOffsets(kafka, said["group"]), said["topic"]
+    one = StatefulConsumer("one", kafka, group, Path(said["folder"]))
+    one.reads(topic, {0: "one"}, said["zxid"])
+    wait(lambda: one.readable(topic))
+    at = group.committed([(topic, 0)])[topic, 0] or 0
+    while at < said["records"]:
+        plan = one.plan(topic, at + AT_ONCE)
+        computed = one.compute(topic, plan, counted(one.state(topic), at, at + AT_ONCE))
+        _batches += 1
+        if said["step"] == "computed":
+            die()
+        one.done(topic, computed)
+        wait(lambda: one.readable(topic))
+        at += AT_ONCE
+    one.close()
+
+
+if __name__ == "__main__":
+    main()
