@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from muster.consumer.state.position import KEY, Position
 from muster.core.model import Seek
@@ -279,6 +280,46 @@ def do_harm(harm: str, store: Path, older: Path) -> None:
             mark |= {"upto": 10**6} if harm == "newer" else {"boot": "before"}
             txn.put(b"\x00meta", json.dumps(mark).encode())
             txn.put(b"\x01" + GENERATION + b"x", b"\x00of nobody")
+
+
+def test_clock_far_ahead_sets_no_processing_time(
+    world: World, consumer: Make, eventually: Eventually
+) -> None:
+    one = consumer("one")
+    one.states.wall = lambda: time.time() + 10**7
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {b"a": b"1"})
+    position = world.position()
+    assert position is not None
+    assert abs(position.time / 1000 - time.time()) < 3600, "it goes by the broker's clock"
+
+
+def test_compacted_changelog_restores_the_same_state(
+    world: World, kafka: KafkaSettings, consumer: Make, eventually: Eventually
+) -> None:
+    one, two = consumer("one"), consumer("two")
+    start(one, world, eventually)
+    changelog = ConfigResource(ConfigResource.Type.TOPIC, changelog_topic(CLUSTER, world.topic))
+    for name, value in (("segment.ms", "100"), ("min.cleanable.dirty.ratio", "0.01")):
+        changelog.add_incremental_config(
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        )
+    admin = AdminClient(dict(kafka.config))
+    admin.incremental_alter_configs([changelog])[changelog].result(30)
+    for n in range(20):
+        changes: dict[bytes, bytes | None] = {b"a": str(n).encode(), b"b": b"x" if n % 2 else None}
+        process(one, world, eventually, 5 * (n + 1), {**changes, str(n).encode(): b"y"})
+    eventually(lambda: len(world.log()) < 50, 120, "compacted, of 81 records")
+    start(two, world, eventually, 2)
+    assert (
+        two.state(world.topic)
+        == world.state()
+        == {
+            b"a": b"19",
+            b"b": b"x",
+            **{str(n).encode(): b"y" for n in range(20)},
+        }
+    )
 
 
 def test_changelog_that_another_program_writes_to_stops_the_shard(

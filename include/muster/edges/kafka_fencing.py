@@ -594,7 +594,8 @@ def _is_answer(reason: confluent_kafka.KafkaError) -> bool:
 
 
 def _stuck(fence: _Fence) -> bool:
-    return time.monotonic() - fence.called_at > STUCK_AFTER
+    after = TRANSACTION_TIMEOUT if fence.has_state else STUCK_AFTER  # its changes take time to be written
+    return time.monotonic() - fence.called_at > after
 
 
 def _why(end: Any) -> str:

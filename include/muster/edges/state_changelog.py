@@ -103,25 +103,17 @@ def write_carried(producer: Producer, carried: Carried, timeout: float) -> Lande
         noted(error, message)
         last.append(message)
 
+    until = time.monotonic() + timeout
     topic, partition = carried.topic, carried.partition
-    for begin in range(0, len(carried.keys), AT_ONCE):
-        pairs = zip(
-            carried.keys[begin : begin + AT_ONCE], carried.values[begin : begin + AT_ONCE], strict=True
-        )
-        for key, value in pairs:
-            producer.produce(topic, value, key, partition, on_delivery=noted)
-        producer.poll(0)
+    for key, value in zip(carried.keys, carried.values, strict=True):
+        _produce(producer, until, topic, value, key, partition)  # one that fails fails the transaction
     key, value = carried.position
-    producer.produce(topic, value, key, partition, on_delivery=delivered)
+    _produce(producer, until, topic, value, key, partition, on_delivery=delivered)
     for each in carried.output:
         where = {} if each.partition is None else {"partition": each.partition}
-        producer.produce(
-            each.topic,
-            value=each.value,
-            key=each.key,
-            headers=list(each.headers),
-            on_delivery=noted,
-            **where,  # type: ignore[arg-type]
+        headers = list(each.headers)
+        _produce(
+            producer, until, each.topic, each.value, each.key, headers=headers, on_delivery=noted, **where
         )
     try:
         left = producer.flush(timeout)
@@ -141,6 +133,19 @@ def write_carried(producer: Producer, carried: Carried, timeout: float) -> Lande
             )
         )
     return Landed(carried, at + 2, int(last[0].timestamp()[1]))  # one more for the transaction's marker
+
+
+def _produce(producer: Producer, until: float, *record: Any, **more: Any) -> None:
+    """Hand a record to librdkafka, which has room for so many bytes at a time."""
+    while True:
+        try:
+            producer.produce(*record, **more)
+        except BufferError:
+            if time.monotonic() > until:
+                raise KafkaException(KafkaError_(KafkaError_._TIMED_OUT, "no answer in time")) from None
+            producer.poll(0.05)
+        else:
+            return
 
 
 class ChangelogTopic:
