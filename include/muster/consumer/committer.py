@@ -312,7 +312,9 @@ class PlaceWorker:
     def _take_state(self, outcome: CommitOutcome) -> dict[TopicPartition, str]:
         """Bring the local stores to what was committed; return those that failed, which are taken up again."""
         broken: dict[TopicPartition, str] = {}
-        for tp, landed in outcome.landed.items() if self._states is not None else ():
+        if self._states is None:
+            return broken
+        for tp, landed in outcome.landed.items():
             try:
                 self._states.landed(tp, landed)
             except StateStoreError as error:

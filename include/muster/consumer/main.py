@@ -137,11 +137,8 @@ class Job:
             fencing=settings.fencing,
             announces=any(asks_to_know(handler) for handler in handlers.all),
             handler_of=handlers.number_of,
-            **(
-                {"has_state": self._states.has, "state_due": self._states.due}
-                if self._states is not None
-                else {}
-            ),
+            has_state=self._states.has if self._states is not None else lambda _topic: False,
+            state_due=self._states.due if self._states is not None else frozenset,
             on_poison=settings.on_poison,
             fail_on_data_loss=fail_on_data_loss(settings.source_options),
             max_batch_time=settings.max_batch_time,

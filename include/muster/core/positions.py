@@ -112,8 +112,8 @@ class Start:
 
 
 def format_stamp(cluster: str, topic_id: str, note: Note = NO_NOTE, seq: int = 0) -> str:
-    """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown), as which commit
-    of its state (0: it has none)."""
+    """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown), as the commit
+    with the number `seq` of its state (0: it has none)."""
     said = [note.sought, STOPPED if note.stopped else "", str(note.rebuild or ""), str(seq or "")]
     while said and not said[-1]:
         said.pop()

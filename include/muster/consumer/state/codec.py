@@ -80,10 +80,14 @@ def _converter(kind: DataType) -> Callable[[Any], Any] | None:
     if isinstance(kind, StructType):
         make, parts = Row(*kind.names), [_converter(field.dataType) for field in kind.fields]
         return lambda value: make(*_each(parts, [*value, *[None] * (len(parts) - len(value))]))
-    if isinstance(kind, ArrayType) and (of := _converter(kind.elementType)) is not None:
-        return lambda value: [None if one is None else of(one) for one in value]
-    if isinstance(kind, MapType) and (of := _converter(kind.valueType)) is not None:
-        return lambda value: {key: None if one is None else of(one) for key, one in value.items()}
+    if isinstance(kind, ArrayType):
+        elements = _converter(kind.elementType)
+        return elements and (lambda value: _each([elements] * len(value), value))
+    if isinstance(kind, MapType):
+        values = _converter(kind.valueType)
+        return values and (
+            lambda value: dict(zip(value, _each([values] * len(value), [*value.values()]), strict=True))
+        )
     return None
 
 

@@ -185,7 +185,8 @@ def _process(
     for name, one in task.known.items():
         if name not in task.declared or task.declared[name].number != one.number:
             overlay.clear(one.number)
-    processor, outputs = work.user, []
+    processor: Any = work.user
+    outputs: list[Any] = []
     processor.init(handle)
     now = task.now if work.time_mode == PROCESSING_TIME else -1
     at = max(0, watermark or 0) if work.time_mode == EVENT_TIME else -1

@@ -70,7 +70,7 @@ class Overlay:
             value = self._known.get(key, _MISSING)
             if value is _MISSING:
                 value = self._known[key] = self._below.get(self._generation + key)
-        return value
+        return None if value is None else bytes(value)
 
     def put(self, key: bytes, value: bytes, group: bytes = b"") -> None:
         """Set the value of a key, which `scan` finds under the prefix `group`. Raises `StateError` if it is too

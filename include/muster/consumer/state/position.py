@@ -100,7 +100,7 @@ def take_up(
     group = (
         None
         if committed is None
-        else (committed.offset, stamp.seq if stamp else 0, stamp.sought if stamp else "")
+        else (committed.offset, stamp.seq if stamp else 0, stamp.note.sought if stamp else "")
     )
     if found is None and group is not None and not group[1]:
         return TakenUp(Position(group[0], move=group[2], topic_id=topic_id))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.cloudpickle import dumps, loads  # type: ignore[attr-defined]
+from pyspark.cloudpickle import dumps, loads
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -49,6 +49,8 @@ from muster.core.model import OffsetRange, TopicPartition
 from muster.edges.dead_letters import ToWrite
 
 log = logging.getLogger(__name__)
+
+_pack: Callable[[Any], bytes] = dumps
 
 _DELAY = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour|day)s?\s*")
 _MILLISECONDS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
@@ -178,7 +180,7 @@ class BatchState:
         late_by = _milliseconds(delay)
         _check_not_shuffled(frame)
         try:
-            packed = dumps(user)
+            packed = _pack(user)
         except Exception as error:
             raise StateError(
                 f"the {'function' if form == ARROW else 'processor'} cannot be sent to Spark's Python processes: "
@@ -205,7 +207,7 @@ class BatchState:
                 "the state of this batch is computed already: one call a batch. Keep what belongs together in the "
                 "variables of one processor"
             )
-        if not frame.sparkSession.sparkContext.master.startswith("local"):
+        if not (frame.sparkSession.sparkContext.master or "").startswith("local"):
             raise StateError(
                 "the executors are on other hosts, where the state is not; run consumers with state with the master "
                 "'local[*]' of their driver"
@@ -286,7 +288,7 @@ class BatchState:
         for tp in self.due.keys() - found.keys():
             reader = self.states.reader(tp)
             try:
-                alone = replace(work, user=loads(dumps(work.user)))
+                alone = replace(work, user=loads(_pack(work.user)))
                 result = compute(alone, work.shards[tp], reader, None)
             finally:
                 reader.close()

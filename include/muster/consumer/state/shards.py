@@ -316,15 +316,15 @@ class States:
             shard = self._shards.get(tp)
             if shard is None or shard.claim_epoch != due.claim_epoch:
                 return None
-            if shard.chosen and due.sought != shard.chosen:
+            if shard.chosen and due.note.sought != shard.chosen:
                 return None
             computed = shard.computed
-            if due.sought != shard.position.move:
+            if due.note.sought != shard.position.move:
                 computed = None  # a seek has come before it
             if computed is not None and not _fits(computed, shard.position, due):
                 return None
             after = shard.position if computed is None else replace(computed.after, seq=shard.position.seq)
-            position = moved(after, due.offset, due.sought)
+            position = moved(after, due.offset, due.note.sought)
             return Carried(
                 shard.changelog,
                 tp[1],
