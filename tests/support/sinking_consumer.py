@@ -4,7 +4,8 @@
 
 CONFIG is JSON with `name`, `servers`, `group`, `topic` (with one partition), `topic_id`, `epoch`, and `delta` or
 `conninfo` of the sink. Each line of the standard input is `{"seek": [ID, OFFSET, REBUILD]}`, or `{"stop": STEP}`: the
-process stops itself, once, when it comes to that step. It prints what it is refused, and ends with its input.
+process says so, and stops itself, once, when it comes to that step. It prints what it is refused, and ends with its
+input.
 """
 
 from __future__ import annotations
@@ -108,9 +109,7 @@ def main() -> None:
         while not heard.empty():
             if not (line := heard.get()):
                 return
-            said = json.loads(line)
-            seeks = {0: Seek(*said["seek"])} if "seek" in said else seeks
-            STEPS.wanted = said.get("stop", STEPS.wanted)
+            seeks = {0: Seek(*json.loads(line)["seek"])}
         zxid += 1
         owners, epoch = {0: config["name"]}, config["epoch"]
         node = TopicAssignment(servers, group, owners, epoch, topic_id=config["topic_id"], seeks=seeks)
@@ -125,7 +124,11 @@ def main() -> None:
 
 def listen(heard: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
-        heard.put(line)
+        if step := json.loads(line).get("stop"):
+            STEPS.wanted = step
+            print(f"stops {step}", flush=True)
+        else:
+            heard.put(line)
     heard.put("")
 
 
