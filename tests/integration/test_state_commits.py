@@ -86,7 +86,7 @@ class World:
     def committed(self) -> tuple[int, int, str] | None:
         found = self.group.positions([(self.topic, 0)])[self.topic, 0]
         stamp = None if found is None else parse_stamp(found.metadata)
-        return None if found is None or stamp is None else (found.offset, stamp.seq, stamp.sought)
+        return None if found is None or stamp is None else (found.offset, stamp.seq, stamp.note.sought)
 
     def agrees(self, offset: int) -> bool:
         found = self.position()

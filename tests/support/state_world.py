@@ -31,7 +31,7 @@ from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, Taken
 from muster.consumer.state.shards import Computed, States
 from muster.core.model import Seek
 from muster.core.ownership import Due, Source, ToRestore
-from muster.core.positions import Committed, format_stamp, parse_stamp
+from muster.core.positions import Committed, Note, format_stamp, parse_stamp
 from muster.edges.state_changelog import Carried, Landed, Read
 from muster.settings.connections import KafkaSettings
 
@@ -126,7 +126,7 @@ class World:
         assert stamp is not None
         assert self.group is not None
         there = None if found is None else (found.offset, found.seq, found.move)
-        of_group = (self.group.offset, stamp.seq, stamp.sought)
+        of_group = (self.group.offset, stamp.seq, stamp.note.sought)
         if there != of_group and (there is not None or stamp.seq):
             self.suspect = epoch
             self.check(self.harmed, "a shard waits for a person without a fault")
@@ -155,7 +155,7 @@ class World:
         seq = carried.number
         if moves and not self.keeps("both"):
             seq = parse_stamp(self.group.metadata).seq if self.group is not None else 0  # type: ignore[union-attr]
-        self.group = Committed(due.offset, format_stamp("c", "id", due.sought, seq=seq))
+        self.group = Committed(due.offset, format_stamp("c", "id", due.note, seq))
         self.truth = position
         self.suspect = 0 if moves else self.suspect
         self.harmed = False
@@ -256,7 +256,7 @@ class World:
             assert stamp is not None
             offset = self.truth.offset if wrong == "seq" else max(0, self.truth.offset - 1)
             seq = stamp.seq + (wrong == "seq")
-            self.group = Committed(offset, format_stamp("c", "id", stamp.sought, seq=seq))
+            self.group = Committed(offset, format_stamp("c", "id", stamp.note, seq))
         else:
             start = self.starts.pop()
             self.log = [each for each in self.log if each[0] < start]
@@ -373,7 +373,7 @@ class Owner:
         return Computed(position.offset, end, after, keys, list(changes.values()))
 
     def _commit(self, offset: int, sought: str) -> Generator[None, None, Position]:
-        due = Due(offset, "id", self.epoch, sought)
+        due = Due(offset, "id", self.epoch, Note(sought))
         carried = self.states.carry(TP, due)
         if carried is None:
             raise LostError("no shard")

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from muster.consumer.state.position import ANYWHERE, Position, Variable, moved, take_up
-from muster.core.positions import Committed, Stamp, format_stamp, parse_stamp
+from muster.core.positions import Committed, Note, Stamp, format_stamp, parse_stamp
 
 FOUND = Position(10, 3, move="s1", history="s1", time=5, top=7, topic_id="id")
 
 
 def group(offset: int, seq: int = 0, sought: str = "", topic_id: str = "id") -> Committed:
-    return Committed(offset, format_stamp("c", topic_id, sought, seq=seq))
+    return Committed(offset, format_stamp("c", topic_id, Note(sought), seq))
 
 
 def test_position_reads_back_as_it_was_written() -> None:
@@ -91,12 +91,12 @@ def test_commit_without_a_seek_keeps_the_watermark() -> None:
     [
         Stamp("c"),
         Stamp("c", "id"),
-        Stamp("c", "id", "s"),
-        Stamp("c", "", "", True),
-        Stamp("c", "id", "", False, 3),
-        Stamp("c", "id", "s", True, 12),
+        Stamp("c", "id", Note("s")),
+        Stamp("c", "", Note(stopped=True)),
+        Stamp("c", "id", seq=3),
+        Stamp("c", "id", Note("s", True, 7), 12),
     ],
 )
 def test_stamp_reads_back_as_it_was_written(stamp: Stamp) -> None:
-    text = format_stamp(stamp.cluster, stamp.topic_id, stamp.sought, stamp.stopped, stamp.seq)
+    text = format_stamp(stamp.cluster, stamp.topic_id, stamp.note, stamp.seq)
     assert parse_stamp(text) == stamp
