@@ -122,8 +122,9 @@ class DatabaseSink:
                     return
         except self._driver.Error as error:
             of_sink = tuple(getattr(self._driver, name) for name in _OF_SINK)
-            if self._target is not None and not isinstance(error, of_sink):
-                raise  # the rows'
+            of_rows = not isinstance(error, of_sink) or {*error.args[:1]} & self._kind.of_rows
+            if self._target is not None and of_rows:
+                raise
             raise SinkError(f"table {self.table}: {type(error).__name__}: {error}") from error
         raise SinkError(
             f"table {self.offsets_table}: others have made the lock of a partition {TRIES} times; see which other "

@@ -15,7 +15,8 @@ class Kind:
     """One kind of database. `asked` is a query that only this kind answers with a text that contains `answer`.
 
     `identity` is a query for the full name of the table that `?` names, None if there is no such table; `engine` one
-    for the engine of the table with this full name, if that engine has no transactions.
+    for the engine of the table with this full name, if that engine has no transactions. `of_rows` are the numbers of
+    errors that drivers take for the server's, though a row is at fault: constraints that are checks.
     """
 
     asked: str
@@ -23,6 +24,7 @@ class Kind:
     quote: str = '"'
     identity: str = ""
     engine: str = ""
+    of_rows: frozenset[int] = frozenset()
 
     def quoted(self, name: str) -> str:
         """Return the name of a column as it stands in a statement."""
@@ -44,6 +46,7 @@ MYSQL = Kind(
     "SUBSTRING_INDEX(?, '.', 1), DATABASE()), '`', '')",
     engine="SELECT t.engine FROM information_schema.tables t JOIN information_schema.engines e "
     "ON e.engine = t.engine WHERE CONCAT(t.table_schema, '.', t.table_name) = ? AND e.transactions <> 'YES'",
+    of_rows=frozenset({3819, 4025}),
 )
 SQLITE = Kind(
     "SELECT sqlite_version()",
