@@ -16,6 +16,7 @@ from muster.sinks.coverage import Coverage
 from muster.sinks.sink_error import SinkError
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ PLACE = ("topic", "partition", "offset")
 """The columns that say where a row comes from."""
 CHUNK = 10_000
 """Records that are in memory at once, about."""
+SENT = 1 << 20
+"""Bytes of rows that Spark's driver handles as one value, of which it makes several copies."""
 
 Pieces = Mapping[TopicPartition, list[OffsetRange]]
 """Of each partition the offsets that are still to be written."""
@@ -53,16 +56,24 @@ def chunks(frame: DataFrame, batch: Batch) -> Iterator[pa.Table]:
 
 def _as_ipc(frame: DataFrame, whole: bool) -> Iterable[Any]:
     sent = frame.mapInArrow(_serialized, "rows binary")
-    return sent.collect() if whole else sent.toLocalIterator(prefetchPartitions=True)
+    return sent.collect() if whole else _by_part(sent.rdd)
+
+
+def _by_part(rows: RDD[Any]) -> Iterator[Any]:
+    """Yield the rows of one partition after the other; `toLocalIterator` keeps all of them in the driver's heap."""
+    for number in range(rows.getNumPartitions()):
+        yield from rows.context.runJob(rows, iter, [number])
 
 
 def _serialized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield each batch of rows of a task as a stream of Arrow's."""
+    """Yield the rows of a task as streams of Arrow's, each of about `SENT` bytes."""
     for batch in batches:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as stream:
-            stream.write_batch(batch)
-        yield pa.RecordBatch.from_pydict({"rows": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+        at_once = max(1, batch.num_rows * SENT // max(1, batch.nbytes))
+        for begin in range(0, batch.num_rows, at_once):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch.slice(begin, at_once))
+            yield pa.RecordBatch.from_pydict({"rows": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 
 def topic_id(batch: Batch, topic: str) -> str:
