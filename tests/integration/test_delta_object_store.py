@@ -187,7 +187,7 @@ def test_change_whose_answer_is_lost_is_made_once(
         here.write((0, 5))
     with written_by_another(store, table, after=lambda change: change != step) as (process, proxy):
         output = process.communicate(timeout=120)
-        assert len(proxy.changes) >= step
+        assert len(proxy.changes) >= step, output
     here.write((0, 30))
     assert here.found() == once(0, 30), output
 

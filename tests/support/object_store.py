@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -112,23 +112,25 @@ def options(address: str) -> dict[str, str]:
 def put_if_absent(connection: http.client.HTTPConnection, key: str, body: bytes) -> int:
     """Write an object unless it is there; return the HTTP status."""
     path = f"/{BUCKET}/{key}"
+    headers = signed_put(f"{connection.host}:{connection.port}", path, body, {"if-none-match": "*"})
+    connection.request("PUT", path, body, headers)
+    response = connection.getresponse()
+    response.read()
+    return response.status
+
+
+def signed_put(host: str, path: str, body: bytes, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The headers of a request to write an object, with `more` of them, signed as S3 asks for."""
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    headers = {
-        "host": f"{connection.host}:{connection.port}",
-        "if-none-match": "*",
-        "x-amz-content-sha256": hashlib.sha256(body).hexdigest(),
-        "x-amz-date": now,
-    }
+    content = hashlib.sha256(body).hexdigest()
+    headers = {"host": host, **(more or {}), "x-amz-content-sha256": content, "x-amz-date": now}
     names = ";".join(headers)
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    request = f"PUT\n{path}\n\n{lines}\n{names}\n{headers['x-amz-content-sha256']}"
+    request = f"PUT\n{path}\n\n{lines}\n{names}\n{content}"
     scope = f"{now[:8]}/{REGION}/s3/aws4_request"
     text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
     signature = f"AWS4{SECRET}".encode()
     for part in (*scope.split("/"), text):
         signature = hmac.digest(signature, part.encode(), "sha256")
     credential = f"Credential={KEY}/{scope}, SignedHeaders={names}, Signature={signature.hex()}"
-    connection.request("PUT", path, body, headers | {"authorization": f"AWS4-HMAC-SHA256 {credential}"})
-    response = connection.getresponse()
-    response.read()
-    return response.status
+    return headers | {"authorization": f"AWS4-HMAC-SHA256 {credential}"}

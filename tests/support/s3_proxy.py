@@ -8,6 +8,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
+from tests.support.object_store import signed_put
+
 CHANGES = ("PUT", "POST", "DELETE")
 PROBE = "/_muster/"
 """In a request that changes nothing of a table, in its path or in the keys that it names; it is not counted."""
@@ -35,8 +37,7 @@ class S3Proxy:
         self.changes: list[str] = []
         self._counting = threading.Lock()
         handler = type("Forwarding", (_Handler,), {"proxy": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), handler)
 
     @property
     def address(self) -> str:
@@ -61,6 +62,11 @@ class S3Proxy:
         self._server.server_close()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class _Handler(BaseHTTPRequestHandler):
     proxy: S3Proxy
     protocol_version = "HTTP/1.1"
@@ -71,11 +77,9 @@ class _Handler(BaseHTTPRequestHandler):
         if number is not None and not self.proxy.before(number):
             self.close_connection = True
             return
-        headers = {
-            name: value
-            for name, value in self.headers.items()
-            if not (self.proxy.unconditional and name.lower() == "if-none-match")
-        }
+        headers = dict(self.headers)
+        if self.proxy.unconditional and "If-None-Match" in self.headers:
+            headers = signed_put(self.headers["Host"], self.path, body)
         connection = http.client.HTTPConnection(self.proxy.target)
         connection.request(self.command, self.path, body, headers)
         response = connection.getresponse()

@@ -56,7 +56,7 @@ def probe(path: str, options: Mapping[str, str]) -> None:
         list(threads.map(_commit, racing))
     stand = deltalake.DeltaTable(place, storage_options=given).version()
     DeltaStorageHandler(place, given).delete_dir("")
-    if stand != RACING:
+    if stand < RACING:  # more, if an answer was lost and the commit made again
         raise SinkError(
             f"Delta table {path}: of {RACING} commits at once {RACING - stand} were replaced by another, because its "
             "store has no atomic write that fails if the name is there (S3's If-None-Match), so records would be "
