@@ -82,6 +82,8 @@ CLUSTER: dict[str, Any] = {
         "graceful_timeout": 60,
         "on_poison": "dead_letter",
         "dead_letter_topic": "lost",
+        "state": ["t"],
+        "state_folder": "/var/lib/muster",
     },
     "kafka": "muster_kafka",
     "zookeeper": "muster_zookeeper",
@@ -106,6 +108,7 @@ CLUSTER: dict[str, Any] = {
     "planning_error_delay": "1m",
     "fencing": True,
     "status_timeout": "2s",
+    "max_lag": "5m",
 }
 PLACES: list[Place] = [place for place in places(CLUSTER) if place]
 TOKENS = (
