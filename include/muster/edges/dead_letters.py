@@ -10,7 +10,6 @@ header `muster.replay.of` names the letter. So a letter is written back once, un
 
 from __future__ import annotations
 
-import concurrent.futures
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,11 +23,10 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer
 from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # exported, though not by name
 
 from muster.core.model import TopicPartition
 from muster.edges.kafka import TopicLister
-from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError, client_config, next_step, open_client
+from muster.edges.kafka_admin import Admin, Failure, KafkaError, client_config, next_step, open_client
 from muster.settings.connections import KafkaSettings
 
 OURS = "muster."
@@ -297,7 +295,7 @@ class DeadLetterTopic:
         admin = Admin(self._settings)
         try:
             if self.name in TopicLister(self._settings, admin).identities({self.name}).absent:
-                self._make(admin)
+                admin.make_topic(self.name, 1, TOPIC_CONFIG, f"the dead-letter topic {self.name!r}")
         finally:
             admin.close()
         self._there = True
@@ -305,23 +303,6 @@ class DeadLetterTopic:
     def doubt(self) -> None:
         """Look again whether it is there."""
         self._there = False
-
-    def _make(self, admin: Admin) -> None:
-        asked = admin.client.create_topics(
-            [NewTopic(self.name, num_partitions=1, replication_factor=-1, config=TOPIC_CONFIG)],
-            request_timeout=admin.timeout,
-        )
-        try:
-            asked[self.name].result(admin.timeout + GRACE)
-        except (KafkaException, concurrent.futures.TimeoutError) as error:
-            failure = Failure.of(error)
-            if failure.code != KafkaError_.TOPIC_ALREADY_EXISTS:
-                config = " ".join(f"--config {key}={value}" for key, value in TOPIC_CONFIG.items())
-                raise KafkaError(
-                    f"Kafka at {self._settings.bootstrap_servers}: the dead-letter topic {self.name!r} does not "
-                    f"exist and cannot be made: {failure.text}; make it with 'kafka-topics.sh --create --topic "
-                    f"{self.name} --partitions 1 {config}', or allow this user to create it"
-                ) from error
 
 
 def why_not_written(topic: str, code: int | None, why: str) -> str:

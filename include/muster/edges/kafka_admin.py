@@ -20,7 +20,10 @@ from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, though not by name
+    AdminClient,
+    NewTopic,
+)
 
 from muster.core.model import TopicPartition
 from muster.settings.connections import KafkaSettings
@@ -282,6 +285,25 @@ class Admin:
     def heard(self) -> None:
         """Take note that Kafka answered."""
         self._trouble.over()
+
+    def make_topic(self, name: str, partitions: int, config: Mapping[str, str], what: str) -> None:
+        """Make a topic with the brokers' own replication, unless it is there. Raises `KafkaError` that begins with
+        `what` it is, and names the command that makes it."""
+        asked = self.client.create_topics(
+            [NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config))],
+            request_timeout=self.timeout,
+        )
+        try:
+            asked[name].result(self.timeout + GRACE)
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            failure = Failure.of(error)
+            if failure.code != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                given = " ".join(f"--config {key}={value}" for key, value in config.items())
+                raise KafkaError(
+                    f"Kafka at {self.servers}: {what} does not exist and cannot be made: "
+                    f"{failure.text}; make it with 'kafka-topics.sh --create --topic {name} --partitions "
+                    f"{partitions} {given}', or allow this user to create it"
+                ) from error
 
     def error(self, what: str, failure: Failure, trouble: str = "") -> KafkaError:
         """Say what went wrong while doing `what`, and what to do.

@@ -20,7 +20,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic  # type: ignore[attr-defined]  # exported, not by name
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # exported, not by name
 
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import TopicLister
@@ -170,7 +170,7 @@ class ChangelogTopic:
             if not wanted:
                 raise self._error(f"topic {self._topic!r} is not there")
             if self.name in found.absent:
-                self._make(admin, len(wanted))
+                admin.make_topic(self.name, len(wanted), TOPIC_CONFIG, f"changelog {self.name!r}: it")
                 found = lister.identities({self.name})
             elif len(there.get(self.name, ())) != len(wanted):
                 raise self._error(
@@ -181,22 +181,6 @@ class ChangelogTopic:
                 )
             self._check(admin)
         return found.ids.get(self.name, "")
-
-    def _make(self, admin: Admin, partitions: int) -> None:
-        asked = admin.client.create_topics(
-            [NewTopic(self.name, num_partitions=partitions, replication_factor=-1, config=TOPIC_CONFIG)],
-            request_timeout=admin.timeout,
-        )
-        try:
-            asked[self.name].result(admin.timeout + GRACE)
-        except (KafkaException, concurrent.futures.TimeoutError) as error:
-            failure = Failure.of(error)
-            if failure.code != KafkaError_.TOPIC_ALREADY_EXISTS:
-                config = " ".join(f"--config {key}={value}" for key, value in TOPIC_CONFIG.items())
-                raise self._error(
-                    f"it does not exist and cannot be made: {failure.text}; make it with 'kafka-topics.sh --create "
-                    f"--topic {self.name} --partitions {partitions} {config}', or allow this user to create it"
-                ) from error
 
     def _check(self, admin: Admin) -> None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
