@@ -582,8 +582,8 @@ class Agent:
             ranges = plan.filled
             for text in sinks.notices:
                 counters.left_out.notice(text, at)
-            self.problem("sink", counters.left_out.words(at) or None)
             if failure is not None:
+                self.problem("sink", counters.left_out.words(at) or None)
                 own.failed(plan)
                 counters.left_out.failed(ranges)
                 alone = self._fails_alone(ranges) and own.held.keys() - self._turns.suspects.keys()
