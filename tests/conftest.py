@@ -6,12 +6,14 @@ a server (kill, pause) puts it right again, or starts one of its own with `devst
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
+from uuid import uuid4
 
 import pytest
 from xdist.remote import Producer
@@ -25,6 +27,7 @@ from devstack.kafka import Kafka
 from devstack.postgresql import PostgreSQL
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
+from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.faults.summary import (  # noqa: F401  hooks
     pytest_report_header,
@@ -182,6 +185,30 @@ def consul(consul_server: Consul) -> ConsulSettings:
 @pytest.fixture(scope="session")
 def kafka(kafka_server: Kafka) -> KafkaSettings:
     return KafkaSettings(config={"bootstrap.servers": kafka_server.address})
+
+
+@pytest.fixture
+def connections(
+    zookeeper: ZooKeeperSettings,
+    consul: ConsulSettings,
+    kafka: KafkaSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The three servers as connections of Airflow's, in the environment."""
+    for name, values in {
+        "zookeeper": {"conn_type": "generic", "host": zookeeper.hosts},
+        "consul": {"conn_type": "http", "host": consul.host, "port": consul.port},
+        "kafka": {"conn_type": "kafka", "extra": dict(kafka.config)},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_MUSTER_{name.upper()}", json.dumps(values))
+
+
+@pytest.fixture
+def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
+    """The offsets of a group of its own."""
+    made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

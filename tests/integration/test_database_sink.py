@@ -13,6 +13,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,20 @@ def writer(database: str, begin: int, end: int, step: int, number: int) -> subpr
     )
 
 
+@contextmanager
+def frozen_at(step: int, database: str) -> Iterator[list[str]]:
+    """A writer that stands still at a step inside; afterwards it goes on, and its errors are in the list."""
+    errors: list[str] = []
+    frozen = writer(database, 0, 20, step, signal.SIGSTOP)
+    _, status = os.waitpid(frozen.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), frozen.communicate()
+    try:
+        yield errors
+    finally:
+        frozen.send_signal(signal.SIGCONT)
+        errors.append(frozen.communicate(timeout=60)[1])
+
+
 AT = [
     pytest.param(
         begun,
@@ -114,16 +129,10 @@ def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
 ) -> None:
     if begun:
         write({"conninfo": database}, 0, 5)
-    frozen = writer(database, 0, 20, step, signal.SIGSTOP)
-    _, status = os.waitpid(frozen.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), frozen.communicate()
-    try:
+    with frozen_at(step, database) as errors:
         for begin, end in ((0, 9), (9, 14), (14, 30)):
             write({"conninfo": database}, begin, end)
         assert found(database) == once(0, 30), "before the frozen one goes on"
-    finally:
-        frozen.send_signal(signal.SIGCONT)
-        _, errors = frozen.communicate(timeout=60)
     assert found(database) == once(0, 30), errors
 
 
@@ -133,19 +142,13 @@ def test_writer_frozen_at_a_step_before_a_rebuild_writes_nothing(
 ) -> None:
     if begun:
         write({"conninfo": database}, 0, 5)
-    frozen = writer(database, 0, 20, step, signal.SIGSTOP)
-    _, status = os.waitpid(frozen.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), frozen.communicate()
-    try:
+    with frozen_at(step, database) as errors:
         with psycopg.connect(database) as connection:
             connection.execute("DELETE FROM numbers")
         for begin, end in ((0, 9), (9, 14), (14, 30)):
             write({"conninfo": database}, begin, end, rebuild=7)
-    finally:
-        frozen.send_signal(signal.SIGCONT)
-        _, errors = frozen.communicate(timeout=60)
     committed = step > EXAMINING + WRITING[begun]
-    assert ("SinkError: table " in errors) == (not committed), errors
+    assert ("SinkError: table " in errors[0]) == (not committed), errors
     assert found(database) == once(0, 30)
 
 

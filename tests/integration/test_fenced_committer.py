@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -40,13 +39,6 @@ def consumer(
     yield make
     for one in made:
         one.close()
-
-
-@pytest.fixture
-def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
-    made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
-    yield made
-    made.close()
 
 
 def test_offset_that_kafkas_own_tool_sets_is_noticed_and_the_position_of_the_owner_stands(

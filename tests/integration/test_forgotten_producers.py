@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -44,13 +43,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
     """The broker that forgets, in place of the one that all tests share."""
     with running(ForgetsSoon(tmp_path_factory.mktemp("forgets") / "kafka", guarded=True)) as server:
         yield KafkaSettings(config={"bootstrap.servers": server.address})
-
-
-@pytest.fixture
-def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
-    made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
-    yield made
-    made.close()
 
 
 class World:

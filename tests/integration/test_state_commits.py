@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
 
 import lmdb
 import pytest
@@ -31,13 +30,6 @@ from tests.support.stateful_consumer import CLUSTER, GENERATION, StatefulConsume
 pytestmark = pytest.mark.timeout(300)
 
 Make = Callable[..., StatefulConsumer]
-
-
-@pytest.fixture
-def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
-    made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
-    yield made
-    made.close()
 
 
 @pytest.fixture

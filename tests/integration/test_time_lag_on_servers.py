@@ -32,7 +32,7 @@ from muster.edges.kafka_offsets import OffsetReader
 from muster.edges.zookeeper import TopicStore
 from muster.monitoring.exporter import Exporter
 from muster.settings.clusters import load_clusters
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.support.servers import running
 
@@ -249,20 +249,14 @@ def test_retention_is_read_from_the_topic(
     assert world.group.topics.retention({world.topic, "missing"}) == {world.topic: expected}
 
 
+@pytest.mark.usefixtures("connections")
 def test_topic_is_held_to_its_max_lag_without_consumers(
     kafka: KafkaSettings,
     zookeeper: ZooKeeperSettings,
-    consul: ConsulSettings,
     worlds: list[World],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, values in {
-        "zookeeper": {"conn_type": "generic", "host": zookeeper.hosts},
-        "consul": {"conn_type": "http", "host": consul.host, "port": consul.port},
-        "kafka": {"conn_type": "kafka", "extra": dict(kafka.config)},
-    }.items():
-        monkeypatch.setenv(f"AIRFLOW_CONN_MUSTER_{name.upper()}", json.dumps(values))
     name = f"c{uuid4().hex[:8]}"
     with TopicStore(zookeeper, name) as store:
         worlds.append(world := World(kafka, store))

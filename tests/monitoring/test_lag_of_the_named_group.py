@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,25 +16,12 @@ from muster.edges.zookeeper import TopicStore
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import Clusters
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 
+pytestmark = pytest.mark.usefixtures("connections")
+
 PARTITIONS = 2
-
-
-@pytest.fixture(autouse=True)
-def connections(
-    zookeeper: ZooKeeperSettings,
-    consul: ConsulSettings,
-    kafka: KafkaSettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, values in {
-        "zookeeper": {"conn_type": "generic", "host": zookeeper.hosts},
-        "consul": {"conn_type": "http", "host": consul.host, "port": consul.port},
-        "kafka": {"conn_type": "kafka", "extra": dict(kafka.config)},
-    }.items():
-        monkeypatch.setenv(f"AIRFLOW_CONN_MUSTER_{name.upper()}", json.dumps(values))
 
 
 def make_topics(kafka: KafkaSettings, *topics: str) -> None:

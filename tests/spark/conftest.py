@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from devstack.connector import connector_jar
+from muster.edges.kafka import GroupOffsets
+from muster.settings.connections import KafkaSettings
+from tests.support.state_query import Make, StateQuery
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 
@@ -34,3 +38,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def state_query(spark: SparkSession, kafka: KafkaSettings, group: GroupOffsets) -> Make:
+    """Makes queries with state by key, all of one group."""
+    return partial(StateQuery, spark, kafka, group)

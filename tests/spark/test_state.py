@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
@@ -19,18 +18,11 @@ from muster.sinks import Batch
 from tests.conftest import Eventually
 from tests.spark.state_processors import Announced, Totals, TotalsInPandas, totals_in_arrow
 from tests.support.kafka_topics import make_topic
-from tests.support.state_query import StateQuery, begin_at_the_first_record, committed_records
+from tests.support.state_query import Make, begin_at_the_first_record, committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 TOTALS = "key string, n long, total long"
-
-
-@pytest.fixture
-def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
-    made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -102,9 +94,8 @@ CALLS = {
 
 @pytest.mark.parametrize("form", CALLS)
 def test_totals_by_key_go_on_at_the_next_owner(
-    spark: SparkSession,
+    state_query: Make,
     kafka: KafkaSettings,
-    group: GroupOffsets,
     topic: str,
     tmp_path: Path,
     eventually: Eventually,
@@ -113,9 +104,7 @@ def test_totals_by_key_go_on_at_the_next_owner(
     for number, numbers in enumerate((range(500), range(1000))):
         send(kafka, topic, numbers[500 * number :])
         handler = Handler(CALLS[form])
-        with StateQuery(
-            spark, kafka, group, tmp_path / str(number), handler, most=100, name=f"c{number}"
-        ) as query:
+        with state_query(tmp_path / str(number), handler, most=100, name=f"c{number}") as query:
             query.hold(topic, range(3))
             eventually(lambda: handler.rows == expected(numbers), 120, "all counted")  # noqa: B023
             assert handler.error is None
@@ -126,9 +115,8 @@ def committed_values(kafka: KafkaSettings, topic: str) -> list[tuple[str | None,
 
 
 def test_output_to_a_topic_counts_each_record_once_though_handlers_fail(
-    spark: SparkSession,
+    state_query: Make,
     kafka: KafkaSettings,
-    group: GroupOffsets,
     topic: str,
     tmp_path: Path,
     eventually: Eventually,
@@ -146,7 +134,7 @@ def test_output_to_a_topic_counts_each_record_once_though_handlers_fail(
             raise OSError("after the state was computed")
 
     send(kafka, topic, range(700))
-    with StateQuery(spark, kafka, group, tmp_path, Handler(call), most=100) as query:
+    with state_query(tmp_path, Handler(call), most=100) as query:
         query.hold(topic, range(3))
         eventually(
             lambda: {k: (v["n"], v["total"]) for k, v in committed_values(kafka, to)} == expected(range(700)),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
@@ -20,16 +18,9 @@ from muster.sinks import Batch
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic
 from tests.support.recipes import Recipe
-from tests.support.state_query import StateQuery, begin_at_the_first_record, committed_records
+from tests.support.state_query import Make, begin_at_the_first_record, committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
-    made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -56,15 +47,14 @@ def send(kafka: KafkaSettings, topic: str, records: list[tuple[str, str]]) -> No
 
 
 def test_count_recipe_writes_each_count_once(
-    spark: SparkSession,
+    state_query: Make,
     kafka: KafkaSettings,
-    group: GroupOffsets,
     topic: str,
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
     code, to = module("Count by key", kafka, "counts")
-    with StateQuery(spark, kafka, group, tmp_path, code["process"], most=20) as query:
+    with state_query(tmp_path, code["process"], most=20) as query:
         query.hold(topic, range(2))
         send(kafka, topic, [(str(n % 5), "x") for n in range(60)])
         eventually(
@@ -74,9 +64,8 @@ def test_count_recipe_writes_each_count_once(
 
 
 def test_deduplication_recipe_passes_each_id_once(
-    spark: SparkSession,
+    state_query: Make,
     kafka: KafkaSettings,
-    group: GroupOffsets,
     topic: str,
     tmp_path: Path,
     eventually: Eventually,
@@ -89,7 +78,7 @@ def test_deduplication_recipe_passes_each_id_once(
         return sorted(json.loads(line)["id"] for line in lines)
 
     handler = code["Deduplicate"](str(path))
-    with StateQuery(spark, kafka, group, tmp_path / "state", handler, most=7) as query:
+    with state_query(tmp_path / "state", handler, most=7) as query:
         query.hold(topic, range(2))
         send(kafka, topic, [(str(n % 6), "{}") for n in range(30)])
         eventually(lambda: written() == [str(n) for n in range(6)], 180, "the first ones")
@@ -98,15 +87,14 @@ def test_deduplication_recipe_passes_each_id_once(
 
 
 def test_session_recipe_ends_sessions_without_further_records(
-    spark: SparkSession,
+    state_query: Make,
     kafka: KafkaSettings,
-    group: GroupOffsets,
     topic: str,
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
     code, to = module("Sessions", kafka, "sessions")
-    with StateQuery(spark, kafka, group, tmp_path, code["process"]) as query:
+    with state_query(tmp_path, code["process"]) as query:
         query.hold(topic, range(2))
         send(kafka, topic, [("a", "x"), ("b", "x"), ("a", "x")])
         eventually(lambda: sorted(committed_records(kafka, to)) == [("a", "2"), ("b", "1")], 180, "ended")
@@ -114,15 +102,14 @@ def test_session_recipe_ends_sessions_without_further_records(
 
 
 def test_latest_value_recipe_writes_changes_only(
-    spark: SparkSession,
+    state_query: Make,
     kafka: KafkaSettings,
-    group: GroupOffsets,
     topic: str,
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
     code, to = module("Latest value by key", kafka, "prices")
-    with StateQuery(spark, kafka, group, tmp_path, code["process"]) as query:
+    with state_query(tmp_path, code["process"]) as query:
         query.hold(topic, range(2))
         for sent, expected in (
             ([("a", "1"), ("b", "5"), ("a", "2")], [("a", "2"), ("b", "5")]),
@@ -190,9 +177,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_use_that_cannot_work_is_refused_by_name(
-    spark: SparkSession,
+    state_query: Make,
     kafka: KafkaSettings,
-    group: GroupOffsets,
     topic: str,
     tmp_path: Path,
     eventually: Eventually,
@@ -201,7 +187,7 @@ def test_use_that_cannot_work_is_refused_by_name(
     call, said = REFUSED[what]
     code, _ = module("Count by key", kafka, "counts")
     handler = Noted(lambda frame, batch: call(frame, batch, code["Count"]()))
-    with StateQuery(spark, kafka, group, tmp_path, handler) as query:
+    with state_query(tmp_path, handler) as query:
         query.hold(topic, range(2))
         send(kafka, topic, [("a", "x")])
         eventually(lambda: handler.said, 120, "refused")

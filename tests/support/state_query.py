@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -125,3 +125,7 @@ class StateQuery:
             thread.join(10)
         self.states.keep({})
         self.states.release()
+
+
+Make = Callable[..., StateQuery]
+"""Makes a query of a folder, a handler, and what else `StateQuery` takes by name."""
