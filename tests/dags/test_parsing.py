@@ -19,37 +19,50 @@ OF_A_CLUSTER = {"coordinator", "consumers", "isolate", "commands", "stuck"}
 OF_TASK = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
 """Environment variable by which Airflow says which DAG a task's process is for."""
 
-# Airflow itself is imported before the clock starts: a DAG processor has it in memory already.
-PARSE = """
-import json, socket, sys, time
+# A process that has Airflow in memory and forks for each file, as a DAG processor does.
+PARSER = """
+import json, os, socket, sys, time, traceback
 def no_network(*_, **__):
     raise AssertionError("a DAG file used the network")
 from airflow.dag_processing.dagbag import DagBag
 import airflow.serialization.serialized_objects
 socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = no_network
 before = set(sys.modules)
-began = time.process_time()
-bag = DagBag(sys.argv[1])
-took = time.process_time() - began
 heavy = {"pyspark", "pandas", "pyarrow", "numpy", "kazoo", "confluent_kafka", "fastapi", "uvicorn"}
-print(json.dumps({
-    "took": took,
-    "dags": {
-        dag_id: {
-            "tasks": sorted(dag.task_dict),
-            "schedule": dag.schedule,
-            "doc": dag.doc_md,
-            "on": dag.is_paused_upon_creation is False,
-            "routes": sorted({
-                (task.queue, task.pool, task.executor or "", task.priority_weight) for task in dag.tasks
-            }),
-        }
-        for dag_id, dag in bag.dags.items()
-    },
-    "errors": list(bag.import_errors.values()),
-    "heavy": sorted(heavy & (set(sys.modules) - before)),
-    "kinds": [k for k in ("coordinator", "consumers", "stuck") if f"muster.airflow.{k}_dag" in sys.modules],
-}, default=str))
+def parsed(file):
+    began = time.process_time()
+    bag = DagBag(file)
+    took = time.process_time() - began
+    return {
+        "took": took,
+        "dags": {
+            dag_id: {
+                "tasks": sorted(dag.task_dict),
+                "schedule": dag.schedule,
+                "doc": dag.doc_md,
+                "on": dag.is_paused_upon_creation is False,
+                "routes": sorted({
+                    (task.queue, task.pool, task.executor or "", task.priority_weight) for task in dag.tasks
+                }),
+            }
+            for dag_id, dag in bag.dags.items()
+        },
+        "errors": list(bag.import_errors.values()),
+        "heavy": sorted(heavy & (set(sys.modules) - before)),
+        "kinds": [k for k in ("coordinator", "consumers", "stuck") if f"muster.airflow.{k}_dag" in sys.modules],
+    }
+for line in sys.stdin:
+    file, environment = json.loads(line)
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        continue
+    os.environ.update(environment)
+    try:
+        answer = {"parsed": parsed(file)}
+    except BaseException:
+        answer = {"failed": traceback.format_exc()}
+    print("answer:" + json.dumps(answer, default=str), flush=True)
+    os._exit(0)
 """
 
 # As in the processes that Airflow forks, of a task or for a file: what was loaded before the fork need not be again.
@@ -68,26 +81,34 @@ print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[
 """
 
 
-def of_clusters(file: Path) -> dict:
-    """The DAGs that belong to a cluster."""
-    return {name: dag for name, dag in parse(DAGS, file)["dags"].items() if "__" in name}
-
-
-def parse(file: str, clusters: Path | None = None, only: str = "") -> dict:
-    environment = {
-        "PYTHONPATH": str(ROOT / "include"),
-        "MUSTER_CLUSTERS": str(clusters or ROOT / "clusters.d"),
-    } | ({OF_TASK: only} if only else {})
-    answer = subprocess.run(
-        [sys.executable, "-c", PARSE, str(ROOT / "dags" / file)],
-        env=os.environ | environment,
-        capture_output=True,
+@pytest.fixture(scope="module")
+def parse():
+    parser = subprocess.Popen(
+        [sys.executable, "-c", PARSER],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "include")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
     )
-    assert answer.returncode == 0, answer.stderr
-    return json.loads(answer.stdout.splitlines()[-1])
+
+    def asked(file: str, clusters: Path | None = None, only: str = "") -> dict:
+        environment = {"MUSTER_CLUSTERS": str(clusters or ROOT / "clusters.d")} | (
+            {OF_TASK: only} if only else {}
+        )
+        parser.stdin.write(json.dumps([str(ROOT / "dags" / file), environment]) + "\n")
+        parser.stdin.flush()
+        line = next(line for line in parser.stdout if line.startswith("answer:"))
+        return json.loads(line.removeprefix("answer:"))["parsed"]
+
+    yield asked
+    parser.stdin.close()
+    assert parser.wait(60) == 0
+
+
+@pytest.fixture
+def of_clusters(parse):
+    """The DAGs that belong to a cluster."""
+    return lambda file: {name: dag for name, dag in parse(DAGS, file)["dags"].items() if "__" in name}
 
 
 @pytest.fixture
@@ -110,7 +131,7 @@ GOOD = """
 
 
 @pytest.mark.parametrize("file", DAG_FILES)
-def test_a_dag_file_parses_in_under_a_second_without_network_and_heavy_imports(file):
+def test_a_dag_file_parses_in_under_a_second_without_network_and_heavy_imports(parse, file):
     parsed = parse(file)
     assert parsed["errors"] == []
     assert parsed["heavy"] == []
@@ -163,7 +184,7 @@ def test_airflow_starts_where_muster_is_missing_or_broken(module, tmp_path):
     assert "Error" in answer.stderr
 
 
-def test_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
+def test_file_makes_all_dags_of_each_cluster_and_those_of_all(parse, clusters):
     found = parse(DAGS, clusters("clusters:" + GOOD + GOOD.replace("good", "other")))["dags"]
     of_clusters = {f"muster_{kind}__{name}" for kind in OF_A_CLUSTER for name in ("good", "other")}
     assert found.keys() == of_clusters | {"muster_pruning"}
@@ -175,7 +196,7 @@ def test_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
     ]
 
 
-def test_pruning_is_on_and_the_consumers_dag_says_what_deleting_it_does(clusters):
+def test_pruning_is_on_and_the_consumers_dag_says_what_deleting_it_does(parse, clusters):
     dags = parse(DAGS, clusters("clusters:" + GOOD))["dags"]
     assert dags["muster_pruning"]["on"]
     doc = dags["muster_consumers__good"]["doc"]
@@ -193,7 +214,7 @@ def test_pruning_is_on_and_the_consumers_dag_says_what_deleting_it_does(clusters
         "muster_pruning",
     ],
 )
-def test_process_of_a_task_makes_only_its_dag_and_imports_no_other_kind(clusters, only):
+def test_process_of_a_task_makes_only_its_dag_and_imports_no_other_kind(parse, clusters, only):
     parsed = parse(DAGS, clusters("clusters:" + GOOD + GOOD.replace("good", "other")), only)
     assert list(parsed["dags"]) == [only]
     kind = only.removeprefix("muster_").partition("__")[0]
@@ -202,7 +223,7 @@ def test_process_of_a_task_makes_only_its_dag_and_imports_no_other_kind(clusters
     assert set(parsed["kinds"]) <= allowed, parsed["kinds"]
 
 
-def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(clusters):
+def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(parse, clusters):
     file = clusters("clusters:" + GOOD + GOOD.replace("good", "bad").replace("count", "cuont"))
     parsed = parse(DAGS, file)
     assert parsed["errors"] == []
@@ -220,13 +241,15 @@ def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(clusters):
         ("clusters: []", "expected a top-level key 'clusters'"),
     ],
 )
-def test_a_file_that_cannot_be_read_at_all_is_an_import_error_with_the_reason(clusters, text, expected):
+def test_a_file_that_cannot_be_read_at_all_is_an_import_error_with_the_reason(
+    parse, clusters, text, expected
+):
     [error] = parse("muster_settings.py", clusters(text))["errors"]
     assert "clusters.yaml" in error
     assert expected in error
 
 
-def test_mistakes_leave_the_dags_as_they_were(clusters):
+def test_mistakes_leave_the_dags_as_they_were(parse, of_clusters, clusters):
     """Airflow takes a DAG that is no longer in its file for removed, and ends its scheduling."""
     file = clusters("clusters:" + GOOD)
     before = of_clusters(file)
@@ -243,11 +266,11 @@ def test_mistakes_leave_the_dags_as_they_were(clusters):
 
 
 @pytest.mark.parametrize("file", DAG_FILES)
-def test_no_clusters_at_all_break_no_dag_file(clusters, file):
+def test_no_clusters_at_all_break_no_dag_file(parse, clusters, file):
     assert parse(file, clusters("clusters: {}"))["errors"] == []
 
 
-def test_tasks_are_routed_as_the_settings_say(clusters):
+def test_tasks_are_routed_as_the_settings_say(parse, clusters):
     coordinator = "{queue: quick, pool: muster, executor: LocalExecutor, priority_weight: 1000}"
     consumers = "{queue: gateways, pool: drivers, executor: LocalExecutor, priority_weight: 5}"
     routed = f"    airflow: {{coordinator: {coordinator}, consumers: {consumers}}}\n"
@@ -262,7 +285,7 @@ def test_tasks_are_routed_as_the_settings_say(clusters):
         assert dags[f"muster_{name}__other"]["routes"] == [other]
 
 
-def test_a_cluster_without_consumers_is_not_run_over_and_over(clusters):
+def test_a_cluster_without_consumers_is_not_run_over_and_over(parse, clusters):
     parsed = parse(DAGS, clusters("clusters:" + GOOD.replace("count: 2", "count: 0")))
     assert parsed["errors"] == []
     assert parsed["dags"]["muster_consumers__good"]["schedule"] is None
