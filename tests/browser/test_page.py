@@ -17,6 +17,7 @@ from tests.browser.conftest import SHOTS
 from tests.browser.pretend import VALUE
 from tests.browser.scenes import NASTY, POISON, said
 from tests.browser.site import STATIC, Site
+from tests.support.only_long import only_long
 
 BROWSER = (
     "ChildNode Element Error Event FocusEvent HTMLElement HTMLElementTagNameMap HTMLInputElement KeyboardEvent Map "
@@ -46,8 +47,15 @@ def settle(browser: Browser) -> None:
     browser.eventually(lambda: ask(browser, "settled"), 10, "the page has what it shows")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("dark", "phone"),
+    [
+        pytest.param(False, False, id="desktop, light"),
+        pytest.param(True, True, id="phone, dark"),
+        pytest.param(True, False, id="desktop, dark", marks=only_long),
+        pytest.param(False, True, id="phone, light", marks=only_long),
+    ],
+)
 def test_every_page_fits_and_can_be_read(browser: Browser, site: Site, dark: bool, phone: bool) -> None:
     """No page is wider than the window, every text has contrast, every control has a name; nothing breaks the CSP."""
     browser.dark(dark)

@@ -26,6 +26,7 @@ from tests.conftest import Eventually
 from tests.support.database_writer import OFFSETS_TABLE, TABLE
 from tests.support.delta_rows import delta_rows
 from tests.support.kafka_topics import make_topic, produce
+from tests.support.only_long import only_long
 from tests.support.sinking_consumer import (
     AFTER,
     AFTER_REBUILD,
@@ -172,10 +173,10 @@ def world(
 @pytest.mark.parametrize(
     ("step", "end"),
     [
-        (PLANNED, "SinkError: "),
+        pytest.param(PLANNED, "SinkError: ", marks=only_long),
         (BEFORE_SINK, "SinkError: "),
         (AFTER_SINK, "refused"),
-        (BEFORE, "refused"),
+        pytest.param(BEFORE, "refused", marks=only_long),
         (AFTER, "SinkError: "),
     ],
 )
@@ -200,7 +201,14 @@ def test_owner_frozen_before_a_rebuild_writes_nothing_when_it_thaws(
     assert not newer.lines
 
 
-@pytest.mark.parametrize("step", [BEFORE_REBUILD, AFTER_REBUILD, PLANNED, BEFORE_SINK, AFTER_SINK])
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(pytest.param(step, marks=only_long) for step in (BEFORE_REBUILD, PLANNED, AFTER_SINK)),
+        AFTER_REBUILD,
+        BEFORE_SINK,
+    ],
+)
 def test_owner_frozen_while_it_rebuilds_is_followed_under_its_number(world: RebuiltTopic, step: str) -> None:
     older = world.start()
     world.produce(10)

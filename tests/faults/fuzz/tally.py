@@ -6,6 +6,8 @@ from collections import Counter
 
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.support.only_long import ALL_FAULTS
+
 PLAYED: Counter[str] = Counter()
 """By kind of input; what Hypothesis plays again, because something failed, counts again."""
 
@@ -35,9 +37,9 @@ def count(kind: str, inputs: int = 1) -> None:
 
 
 def examples(number: int) -> settings:
-    """The same inputs in every run, so that what fails once fails again."""
+    """The same inputs in every run, so that what fails once fails again; all of them with every fault."""
     return settings(
-        max_examples=number,
+        max_examples=number if ALL_FAULTS else number // 2,
         deadline=None,
         derandomize=True,
         database=None,
