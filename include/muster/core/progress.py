@@ -2,7 +2,8 @@
 
 The coordinator looks at Kafka's offsets once a minute and keeps a `Look` in ZooKeeper. A partition has a
 mark in it while it has records that are not committed, or while its lag is unknown. The mark begins at the first look
-that finds it so, and again when the committed offset is another one. Nothing that a consumer or a node says counts
+that finds it so, and again when the committed offset is another one. It is no other one when what was read from is
+committed, or when what was committed is deleted or becomes known. Nothing that a consumer or a node says counts
 for that, so a partition without any reader has a mark as well. One has none where nothing but markers of transactions
 and the like is left. Pure; times are seconds since the epoch.
 
@@ -46,8 +47,8 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a partition stands: its committed offset (None: nothing is committed, or that is unknown), and since when
-    it is seen there with records to read, or with an unknown lag."""
+    """Where a partition stands: its committed offset, or where it is read from while there is none (None: that is
+    unknown), and since when it is seen there with records to read, or with an unknown lag."""
 
     offset: int | None
     since: int
@@ -95,8 +96,10 @@ def look(
         if lag == 0:
             continue
         known = before.marks.get(tp)
-        offset = offsets.committed.get(tp, None if known is None else known.offset)
-        stays = known is not None and known.offset == offset
+        offset = offsets.committed.get(tp)
+        if offset is None:
+            offset = offsets.beginnings.get(tp) if known is None or known.offset is None else known.offset
+        stays = known is not None and known.offset in {offset, None}
         since = known.since if stays and known is not None else int(now)
         kept = () if known is None else known.points
         if points != before.points:
