@@ -283,7 +283,10 @@ def group_deleted(world: World) -> int:
         }
         ago = time.time() - world.oracle.looked_at
         owners = {p: world.groups[BETA].owner("quiet", p) for p in seen}
-        raise AssertionError(f"{error}; committed and end {seen} {ago:.0f} s ago, owners {owners}") from error
+        unread = {tp: why for tp, why in world.oracle.unread.items() if tp[0] == "quiet"}
+        raise AssertionError(
+            f"{error}; committed and end {seen} {ago:.0f} s ago, ends unread {unread}, owners {owners}"
+        ) from error
     moved(world, BETA)
     return len(CLUSTERS)
 

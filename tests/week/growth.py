@@ -107,11 +107,9 @@ class Growing:
         }
         names = [one for of in CONSUMERS.values() for one in of if one != FOREIGN]
         for name in [*names, *(f"coordinator-{name}" for name in CONSUMERS)]:
-            answer = self._answer(name)
-            found[name, "heap blocks"] = answer["blocks"]
-            found |= self._of(name, psutil.Process(answer["pid"]))
+            found |= {(name, what): held for what, held in self._answer(name).items()}
         for name in CONSUMERS[ALPHA] if self.stack.long else ():
-            found |= self._of_jvm(f"{name}'s JVM", self.stack.running(name)[-1].process.pid)
+            found |= _of_jvm(f"{name}'s JVM", self.stack.running(name)[-1].process.pid)
         return found
 
     def _answer(self, name: str) -> Mapping[str, int]:
@@ -121,14 +119,16 @@ class Growing:
             time.sleep(0.05)
         return answer
 
-    @staticmethod
-    def _of(name: str, process: psutil.Process) -> dict[Measure, float]:
-        return {(name, "handles"): process.num_fds(), (name, "threads"): process.num_threads()}
 
-    def _of_jvm(self, name: str, pid: int) -> dict[Measure, float]:
-        _jcmd(pid, "GC.run")
-        used = sum(int(kb) for kb in re.findall(r"total \d+K, used (\d+)K", _jcmd(pid, "GC.heap_info")))
-        return {(name, "heap kB"): used, **self._of(name, psutil.Process(pid))}
+def _of_jvm(name: str, pid: int) -> dict[Measure, float]:
+    _jcmd(pid, "GC.run")
+    used = sum(int(kb) for kb in re.findall(r"total \d+K, used (\d+)K", _jcmd(pid, "GC.heap_info")))
+    process = psutil.Process(pid)
+    return {
+        (name, "heap kB"): used,
+        (name, "handles"): process.num_fds(),
+        (name, "threads"): process.num_threads(),
+    }
 
 
 def _jcmd(pid: int, command: str) -> str:

@@ -1,6 +1,6 @@
 """A process tells how much it holds after a collection, whenever it is asked by a file.
 
-The numbers of threads and handles are seen from outside. Only the process itself can collect its garbage first.
+Only the process itself can collect its garbage first, and be between two runs when its handles are counted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+import psutil
 
 VARIABLE = "MUSTER_TEST_LOOKS"
 """Environment variable with the folder of the question and the answers."""
@@ -36,9 +38,12 @@ class Answers:
         if asked != self._last:
             self._last = asked
             gc.collect()
-            blocks = sys.getallocatedblocks()
-            answer = {"look": int(asked), "pid": os.getpid(), "blocks": blocks}
-            _write(folder / f"{self._name}.json", json.dumps(answer))
+            holds = {
+                "heap blocks": sys.getallocatedblocks(),
+                "handles": psutil.Process().num_fds(),
+                "threads": psutil.Process().num_threads(),
+            }
+            _write(folder / f"{self._name}.json", json.dumps({"look": int(asked), "holds": holds}))
 
     def _go_on(self) -> None:
         while True:
@@ -52,12 +57,12 @@ def ask_looks(folder: Path, number: int) -> None:
 
 
 def answered(folder: Path, name: str, number: int) -> dict[str, int] | None:
-    """Return what `name` answered to look `number`: its pid and the blocks of Python's heap; None: not yet."""
+    """Return what `name` holds at look `number`, by the names of the measures; None: not answered yet."""
     try:
         answer = json.loads((folder / f"{name}.json").read_text())
     except FileNotFoundError:
         return None
-    return dict(answer) if answer["look"] == number else None
+    return dict(answer["holds"]) if answer["look"] == number else None
 
 
 def _write(file: Path, text: str) -> None:

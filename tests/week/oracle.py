@@ -58,8 +58,10 @@ class Oracle:
     looked: Callable[[str], Look]
     committed: dict[Key, int] = field(default_factory=dict)
     ends: dict[Key, int] = field(default_factory=dict)
+    unread: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Whose end Kafka did not tell at the last reading, and why."""
     unnamed: list[tuple[Standing, str]] = field(default_factory=list)
-    """What stood still and was not named, with what Muster said instead."""
+    """What stood still and was not named, with what Muster said instead, and the mark that it has."""
     looked_at: float = 0.0
     judging: bool = False
     """Whether all is up, and what stands still from now on counts."""
@@ -109,12 +111,13 @@ class Oracle:
         }
         asked = {TopicPartition(*tp): OffsetSpec.latest() for tp in partitions}
         found = self._admin.list_offsets(asked, request_timeout=TIMEOUT)
-        ends = {}
+        ends, unread = {}, {}
         for tp, future in found.items():
             try:
                 ends[tp.topic, tp.partition] = future.result(TIMEOUT).offset
-            except KafkaException:
-                continue  # it is just being created or deleted
+            except KafkaException as error:
+                unread[tp.topic, tp.partition] = str(error)  # it is just being created or deleted
+        self.unread = unread
         committed = {key: at for name, topics in wanted.items() for key, at in self._committed(name, topics)}
         return {
             (name, t, p): ends[t, p]
@@ -163,7 +166,11 @@ class Oracle:
             except KafkaException:
                 continue
             self._judged |= set(stands)
-            self.unnamed += [(each, told) for each in unnamed if committed.get(each.key, 0) == each.committed]
+            self.unnamed += [
+                (each, f"{looked[cluster].marks.get(each.key[1:])}, {told}")
+                for each in unnamed
+                if committed.get(each.key, 0) == each.committed
+            ]
 
 
 def names(told: str, key: Key) -> bool:

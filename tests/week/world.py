@@ -437,7 +437,9 @@ class World(FaultWorld):
             )
         for standing, told in self.oracle.unnamed:
             topics = told.find('"waiting"')  # what is before it, lists topics and consumers
-            print(f"unnamed: {standing}; muster status said {told[max(topics, 0) :]}")
+            print(
+                f"unnamed: {standing}; muster status said {told[: told.find('{')] + told[max(topics, 0) :][:3000]}"
+            )
         growth = self.grown()
         for each in growth:
             days = [f"{of.get(each.measure, 0):.0f}" for _, of in sorted(self.growing.days.items())]
