@@ -61,6 +61,8 @@ FAR = 1_000
 LONGEST_RECEIVED = 2_147_483_647
 TRANSACTION_TIMEOUT = 60.0
 """Seconds that one transaction of a replay may take."""
+AT_A_TIME = 0.1
+"""Seconds after which it is seen that a record was refused."""
 TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(LARGEST)}
 """How a dead-letter topic is made: a letter stays until a person removes it, and any record fits."""
 
@@ -441,8 +443,11 @@ def write(producer: Producer, records: Iterable[ToWrite], timeout: float) -> Non
             on_delivery=partial(delivered, each),
             **where,  # type: ignore[arg-type]
         )
+    deadline = time.monotonic() + timeout
     try:
-        left = producer.flush(timeout)
+        # After a refusal nothing more is sent until the transaction is aborted.
+        while (left := producer.flush(AT_A_TIME)) and not failed and time.monotonic() < deadline:
+            pass
     except SystemError as error:  # `delivered` was called while a fatal error was raised, of which this comes
         raise error.__cause__ or error from None
     if failed:
