@@ -55,7 +55,7 @@ def test_form_of_a_seek_needs_a_place_and_offers_a_preview(fields):
     with pytest.raises(CommandError, match="is empty"):
         body(fields, "seek", topic="crews")
     asked = body(fields, "seek", to=" -10m ", topic="crews", preview=True)
-    assert asked == {"to": "-10m", "topic": "crews", "partitions": "", "rebuild": False}
+    assert asked == {"to": "-10m", "topic": "crews", "partitions": "", "rebuild": False, "state": ""}
     assert body(fields, "seek", to="+0", rebuild=True)["rebuild"] is True
     with pytest.raises(CommandError, match="'pause' takes no rebuild"):
         body(fields, "pause", rebuild=True)

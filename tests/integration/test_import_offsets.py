@@ -20,7 +20,7 @@ from kazoo.client import KazooClient
 
 from muster.cli.main import main
 from muster.core.history import CommandEntry
-from muster.core.positions import Committed, parse_stamp
+from muster.core.positions import Committed, format_stamp, parse_stamp
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.edges.consul import ConsulCluster
@@ -178,6 +178,19 @@ def test_offsets_of_another_group_are_imported_over_those_that_are_there(place: 
     assert [(i["read_again"], i["passed_over"]) for i in found["imports"]] == [(5, 0), (0, 5)]
     assert place.run("--group", "elsewhere", "--reason", "we move in").exit_code == 0
     assert place.offsets() == {0: 3, 1: 6}
+
+
+def test_partition_whose_state_has_begun_is_left_out(place: Place) -> None:
+    group = GroupOffsets(place.kafka, place.name)
+    group.commit({(place.topic, 0): 8}, {(place.topic, 0): format_stamp(place.name, "", seq=3)})
+    place.commit("with-state", {0: 3, 1: 6})
+    found = place.preview("--group", "with-state")
+    (left,) = found["left_out"]
+    assert (left["partition"], found["without"]) == (0, [])
+    assert "its state by key has begun, and only an owner moves it: start the consumers" in left["why"]
+    assert place.run("--group", "with-state", "--reason", "we move in").exit_code == 0
+    assert place.offsets() == {0: 8, 1: 6}
+    group.close()
 
 
 def test_group_with_a_member_is_refused(place: Place, eventually: Eventually) -> None:

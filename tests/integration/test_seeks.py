@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
 import httpx
 import pytest
@@ -19,7 +19,7 @@ from muster.commands.target import Target
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import PartitionsReport
 from muster.core.history import Transitions
-from muster.core.model import Seek, State, TopicState
+from muster.core.model import Seek, SeekState, State, TopicState
 from muster.core.positions import Note, format_stamp, noted
 from muster.core.wire import assignment_path, format_state, parse_assignment, state_path
 from muster.edges.consul import ConsulCluster
@@ -113,8 +113,16 @@ class SeekedTopic:
     def coordinator(self) -> AbstractContextManager[Coordinator]:
         return open_coordinator(self.cluster, self.zookeeper, self.consul, self.kafka)
 
-    def seek(self, to: str, partitions: str = "", *, rebuild: bool = False) -> CommandOutcome:
-        given = {"to": to, "topic": self.topic, "partitions": partitions, "rebuild": rebuild}
+    def seek(
+        self, to: str, partitions: str = "", *, rebuild: bool = False, state: str = ""
+    ) -> CommandOutcome:
+        given = {
+            "to": to,
+            "topic": self.topic,
+            "partitions": partitions,
+            "rebuild": rebuild,
+            "state": state,
+        }
         return carry_out(COMMANDS["seek"], self.target, ANN, given, "test")
 
     def committed(self) -> dict[int, tuple[int, str]]:
@@ -125,6 +133,24 @@ class SeekedTopic:
 
     def asked_for(self) -> dict[int, int]:
         return {p: each.offset for (_, p), each in self.discovery.overrides.read().seeks.items()}
+
+    def with_state(self) -> None:
+        """Have the topic be one with state by key."""
+        consumers = self.cluster.consumers.model_copy(update={"state": (self.topic,)})
+        self.cluster = self.cluster.model_copy(update={"consumers": consumers})
+
+    @contextmanager
+    def live(self, owner: str) -> Iterator[None]:
+        """A consumer of that id is live."""
+        httpx.put(
+            f"http://{self.consul.host}:{self.consul.port}/v1/agent/service/register",
+            json={"ID": owner, "Name": self.cluster.consul_service, "Address": "127.0.0.1", "Port": 1},
+            trust_env=False,
+        ).raise_for_status()
+        try:
+            yield
+        finally:
+            self.discovery.catalog.deregister(owner)
 
     def stable(self, owner: str) -> None:
         """All partitions have this owner, and the topic is Stable."""
@@ -246,12 +272,7 @@ def test_rebuild_without_any_consumer_keeps_the_number_with_the_offset(world: Se
 
 def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(world: SeekedTopic) -> None:
     world.stable("one")
-    httpx.put(
-        f"http://{world.consul.host}:{world.consul.port}/v1/agent/service/register",
-        json={"ID": "one", "Name": world.cluster.consul_service, "Address": "127.0.0.1", "Port": 1},
-        trust_env=False,
-    ).raise_for_status()
-    try:
+    with world.live("one"):
         seek = world.seek("90", "1").values["seek"]
         with world.coordinator() as one:
             one.advance(1)
@@ -262,8 +283,49 @@ def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(wo
             assert one.compute_assignment(10).woke.startswith("carried out: seek of partition(s) 1")
             one.advance(1)
         assert (world.node_seeks(), world.asked_for()) == ({}, {})
-    finally:
-        world.discovery.catalog.deregister("one")
+
+
+@pytest.mark.parametrize(
+    ("rebuild", "state", "refusal"),
+    [
+        (False, "", "choose what becomes of it: --state=again"),
+        (True, "", "give --state=rebuild instead of --rebuild"),
+        (False, "all", "state 'all': write again, skip, rebuild"),
+    ],
+)
+def test_seek_with_state_has_to_choose(world: SeekedTopic, rebuild: bool, state: str, refusal: str) -> None:
+    world.with_state()
+    with pytest.raises(CommandError, match=re.escape(refusal)):
+        world.seek("earliest", rebuild=rebuild, state=state)
+    assert world.asked_for() == {}
+
+
+def test_seek_without_state_takes_no_choice(world: SeekedTopic) -> None:
+    with pytest.raises(CommandError, match=f"{world.topic} have no state by key; leave out --state=again"):
+        world.seek("earliest", state="again")
+    with pytest.raises(CommandError, match="no changelog has a position of it"):
+        world.seek("changelog")
+    assert world.asked_for() == {}
+
+
+def test_seek_with_state_needs_an_owner(world: SeekedTopic, caplog: pytest.LogCaptureFixture) -> None:
+    world.with_state()
+    world.stable("one")
+    with pytest.raises(CommandError, match=r"partition\(s\) 0-2 of .* no live owner.* start consumers"):
+        world.seek("earliest", state="again")
+    with world.live("one"):
+        outcome = world.seek("-20", state="rebuild")
+    assert outcome.lines[1] == (
+        f"topic {world.topic}, partition 0: 60 -> 40, 20 record(s) come again; they change a state that begins empty"
+    )
+    assert "the state begins empty" in outcome.lines[5]
+    assert "sinks of that store it as new records" in outcome.lines[5]
+    with world.coordinator() as one:
+        one.advance(20)
+    assert "topic has state by key, and only an owner changes" in caplog.text
+    assert world.committed() == dict.fromkeys(range(PARTITIONS), (60, ""))
+    seek = Seek(str(outcome.values["seek"]), 40, int(ANN.at), SeekState.REBUILD)
+    assert world.node_seeks() == dict.fromkeys(range(PARTITIONS), seek), "for an owner"
 
 
 def test_seek_that_waits_is_not_carried_out_on_a_topic_made_again(

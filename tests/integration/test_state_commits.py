@@ -17,11 +17,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from muster.consumer.state.position import KEY, Position
-from muster.core.model import Seek
-from muster.core.positions import parse_stamp
+from muster.core.model import Seek, SeekState
+from muster.core.positions import Note, parse_stamp
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import GroupOffsets
-from muster.edges.state_changelog import ChangelogReader, changelog_topic
+from muster.edges.state_changelog import ChangelogReader, changelog_topic, last_value
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic, produce
@@ -209,8 +209,23 @@ def test_commit_of_a_zombie_changes_nothing(
     assert world.state() == newest.state(world.topic) == {b"a": b"3"}
 
 
-def test_position_that_the_group_lost_waits_for_a_seek(
-    world: World, group: GroupOffsets, consumer: Make, eventually: Eventually
+@pytest.mark.parametrize(
+    ("seek", "state"),
+    [
+        (Seek("s1", 10, state=SeekState.AGAIN), {b"a": b"1"}),
+        (Seek("s1", 4, state=SeekState.SKIP), {b"a": b"1"}),
+        (Seek("s1", 0, 1_764_000_000, SeekState.REBUILD), {}),
+    ],
+    ids=["back", "the group's", "rebuild"],
+)
+def test_position_that_differs_waits_for_a_choice(
+    world: World,
+    group: GroupOffsets,
+    kafka: KafkaSettings,
+    consumer: Make,
+    eventually: Eventually,
+    seek: Seek,
+    state: dict[bytes, bytes],
 ) -> None:
     one = consumer("one")
     start(one, world, eventually)
@@ -223,15 +238,54 @@ def test_position_that_the_group_lost_waits_for_a_seek(
     eventually(lambda: key in two.errors(), 60, "named")
     said = two.errors()[key]
     assert "is at offset 10, commit 2; the group is at offset 4, commit without state" in said
-    assert "muster seek" in said
+    assert "muster seek --to=changelog --state=again" in said
+    assert "--to=committed" in said
+    assert "--state=rebuild" in said
+    changelog = changelog_topic(CLUSTER, world.topic)
+    text = last_value(kafka, "look", changelog, 0, KEY)
+    assert text is not None
+    assert Position.of(text).offset == 10, "which --to=changelog takes"
     assert not two.readable(world.topic)
-    two.reads(world.topic, {0: "two"}, 3, seeks={0: Seek("s1", 7)})
+    two.reads(world.topic, {0: "two"}, 3, seeks={0: seek})
     eventually(lambda: two.offered() == {0}, 60, "offered for the seek")
-    two.agent.batch_done(two.plan(world.topic, 0, Seek("s1", 7)), None)
-    eventually(lambda: two.readable(world.topic) and world.agrees(7), 60, "moved")
-    assert two.state(world.topic) == {b"a": b"1"}
+    move(two, world, eventually, seek)
+    assert two.state(world.topic) == state
     process(two, world, eventually, 20, {b"a": b"2"})
     assert world.committed() == (20, 4, "s1")
+
+
+def move(one: StatefulConsumer, world: World, eventually: Eventually, seek: Seek) -> Position:
+    """Carry a seek out; returns where changelog and group are."""
+    one.agent.batch_done(one.plan(world.topic, 0, seek), None)
+    eventually(lambda: one.readable(world.topic) and world.agrees(seek.offset), 60, "moved")
+    position = world.position()
+    assert position is not None
+    return position
+
+
+def test_seeks_move_both_positions_and_a_rebuild_empties(
+    world: World, group: GroupOffsets, consumer: Make, eventually: Eventually
+) -> None:
+    one = consumer("one")
+    start(one, world, eventually)
+    process(one, world, eventually, 30, {b"a": b"1"})
+    skip = move(one, world, eventually, Seek("s1", 5, state=SeekState.SKIP))
+    assert (skip.offset, skip.done, skip.move) == (5, 30, "s1")
+    again = move(one, world, eventually, Seek("s2", 7, state=SeekState.AGAIN))
+    assert (again.offset, again.done) == (7, 0)
+    assert one.state(world.topic) == {b"a": b"1"}
+    number = 1_764_000_000
+    assert move(one, world, eventually, Seek("s3", 0, number, SeekState.REBUILD)).rebuild == number
+    assert one.state(world.topic) == {}
+    process(one, world, eventually, 10, {b"b": b"1"})
+    one.reads(world.topic, {0: "two"}, 2)
+    eventually(lambda: one.offered() == set(), 60, "closed")
+    two = consumer("two")
+    start(two, world, eventually, 2)
+    assert two.state(world.topic) == {b"b": b"1"}
+    found = group.positions([(world.topic, 0)])[world.topic, 0]
+    assert found is not None
+    assert parse_stamp(found.metadata).note == Note("s3", rebuild=number)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("harm", ["wiped", "torn", "older", "newer", "of another boot", "too old"])

@@ -10,7 +10,10 @@ history break a promise:
 - end: a transaction fails if the changelog does not end where its owner left it
 - ack: the store changes after the acknowledgement
 - both: a seek is one transaction of both positions
-- watermark: a seek resets the watermark
+- watermark: a seek resets the watermark, unless it skips
+- skip: if it does, records that have changed the state do not change it again
+- rebuild: a rebuild raises its number, and nothing is read that was written under a lower one
+- number: the group has that number, too
 - history: a store of another history is restored
 - age: a store that was not current for long is restored
 - time: processing time never goes back
@@ -29,7 +32,7 @@ from unittest import mock
 from muster.consumer.state import shards
 from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, TakenUp
 from muster.consumer.state.shards import Computed, States
-from muster.core.model import Seek
+from muster.core.model import Seek, SeekState
 from muster.core.ownership import Due, Source, ToRestore
 from muster.core.positions import Committed, Note, format_stamp, parse_stamp
 from muster.edges.state_changelog import Carried, Landed, Read
@@ -37,11 +40,10 @@ from muster.settings.connections import KafkaSettings
 
 RULES = (
     *("claim_first", "compare", "compare_all", "claim_again", "end", "ack", "both", "watermark", "history"),
-    *("age", "time"),
+    *("age", "time", "skip", "rebuild", "number"),
 )
 TP = ("t", 0)
 DELAY, RETENTION, MOST = 2, 40, 3
-GENERATION = FIRST.to_bytes(4, "big")
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:1"})
 
 
@@ -63,6 +65,11 @@ class Record:
     delta: int
     """What is added; 0 deletes the key."""
     moment: int
+
+
+def prefix(rebuild: int) -> bytes:
+    """What keys of state begin with."""
+    return (FIRST + rebuild).to_bytes(4, "big")
 
 
 def fold(
@@ -97,6 +104,8 @@ class World:
         self.assigned: Owner | None = None
         self.owners: list[tuple[Owner, Iterator[None]]] = []
         self.truth, self.state = Position(0, topic_id="id"), dict[bytes, bytes]()
+        self.rebuilt, self.done = 0, 0
+        """The judge's: the number of the last rebuild, and before which offset nothing changes the state."""
         self.suspect = 0
         """The epoch of the owner that found that changelog and group disagree."""
         self.harmed = False
@@ -118,10 +127,14 @@ class World:
         self.late.clear()
         return self.epoch
 
+    def position(self) -> Position | None:
+        """Return where the changelog is."""
+        text = {key: value for _, key, value, _ in self.log}.get(KEY)
+        return None if text is None else Position.of(text)
+
     def look(self, epoch: int) -> None:
         """Take note of what an owner is about to find."""
-        text = {key: value for _, key, value, _ in self.log}.get(KEY)
-        found = None if text is None else Position.of(text)
+        found = self.position()
         stamp = None if self.group is None else parse_stamp(self.group.metadata)
         assert stamp is not None
         assert self.group is not None
@@ -155,7 +168,8 @@ class World:
         seq = carried.number
         if moves and not self.keeps("both"):
             seq = parse_stamp(self.group.metadata).seq if self.group is not None else 0  # type: ignore[union-attr]
-        self.group = Committed(due.offset, format_stamp("c", "id", due.note, seq))
+        note = replace(due.note, rebuild=carried.rebuild if self.keeps("number") else 0)
+        self.group = Committed(due.offset, format_stamp("c", "id", note, seq))
         self.truth = position
         self.suspect = 0 if moves else self.suspect
         self.harmed = False
@@ -165,7 +179,8 @@ class World:
         return Landed(carried, self.end, self.clock)
 
     def image(self) -> dict[bytes, bytes]:
-        latest = {key[4:]: value for _, key, value, _ in self.log if key != KEY}
+        mine = prefix(self.rebuilt)
+        latest = {key[4:]: value for _, key, value, _ in self.log if key.startswith(mine)}
         return {key: value for key, value in latest.items() if value is not None}
 
     # -- the judge ----------------------------------------------------------------------------------------
@@ -184,17 +199,30 @@ class World:
         else:
             self.check(self.seek is not None and self.seek.id == new.move, "a seek is carried out twice")
             self.check(computed is None, "a seek changes state")
-            self.check(new.top is None, "what was sought back is late")
-            self.state = self.image()  # what a person chose
+            self._judge_seek(new)
+        self.check(new.rebuild == self.rebuilt, "it reads what was written under a lower number")
         if computed is None:
             return
         self.check(new.time >= old.time, "processing time goes back")
         self.check(computed.begin == old.offset, "a batch does not follow the one before")
-        changes, top = fold(self.state, self.input[computed.begin : computed.end], old.top)
+        changes, top = fold(self.state, self.input[max(computed.begin, self.done) : computed.end], old.top)
         made = dict(zip((key[4:] for key in carried.keys), carried.values, strict=True))
         self.check((made, new.top) == (changes, top), "a batch is not what its records say")
         after: dict[bytes, bytes | None] = {**self.state, **changes}
         self.state = {key: value for key, value in after.items() if value is not None}
+
+    def _judge_seek(self, new: Position) -> None:
+        assert self.seek is not None
+        assert self.group is not None
+        there = self.position() or Position(self.group.offset)
+        skips = self.seek.state is SeekState.SKIP
+        self.check(new.top == (there.top if skips else None), "what was sought back is late")
+        done = there.done if there.rebuild == new.rebuild else 0
+        self.done = max(there.offset, done) if skips else 0
+        if self.seek.rebuild:
+            self.check(new.rebuild > self.rebuilt, "a rebuild does not raise its number")
+            self.rebuilt = new.rebuild
+        self.state = self.image()  # what a person chose
 
     # -- what happens -------------------------------------------------------------------------------------
 
@@ -216,7 +244,9 @@ class World:
             self.owners.append((self.assigned, self.assigned.life()))
         elif choice < (0.97 if self.harmed else 0.93) and self.seek is None:
             self.seeks += 1
-            self.seek = Seek(f"s{self.seeks}", self.random.randrange(len(self.input)))
+            how = self.random.choice([*SeekState])
+            rebuild = self.clock if how is SeekState.REBUILD else 0
+            self.seek = Seek(f"s{self.seeks}", self.random.randrange(len(self.input)), rebuild, how)
         elif choice < 0.975:
             self._compact()
         else:
@@ -294,6 +324,7 @@ class Owner:
         self.states.clock = lambda: 0.0
         self.epoch = 0
         self.known = Position(ANYWHERE)
+        self.note = Note()
 
     def life(self) -> Generator[None]:
         world, claims = self.world, True
@@ -319,6 +350,8 @@ class Owner:
             committed, end = world.group, world.end
         seek = world.seek.id if world.seek is not None else ""
         world.look(self.epoch)
+        stamp = None if committed is None else parse_stamp(committed.metadata)
+        self.note = Note() if stamp is None else stamp.note
         asked = ToRestore(self.epoch, Source("k:1", "g", "id"), committed, seek)
         taken = self._take_up(asked, end)
         if taken is None or taken.position is None:
@@ -326,7 +359,7 @@ class Owner:
         yield
         self.known = taken.position
         if not taken.chosen and taken.position.offset != ANYWHERE:
-            self.known = yield from self._commit(taken.position.offset, taken.position.move)
+            self.known = yield from self._commit(taken.position.offset)
         yield from self._go_on(self.known)
 
     def _take_up(self, asked: ToRestore, end: int) -> TakenUp | None:
@@ -342,7 +375,7 @@ class Owner:
         world = self.world
         while True:
             if world.seek is not None and world.seek.id != position.move:
-                position = yield from self._commit(world.seek.offset, world.seek.id)
+                position = yield from self._commit(world.seek.offset, world.seek)
             end = min(len(world.input), position.offset + world.random.randrange(1, MOST + 1))
             if end <= position.offset:
                 yield
@@ -351,7 +384,7 @@ class Owner:
             yield
             self.states.computed({TP: computed})
             self.known = position
-            position = yield from self._commit(end, position.move)
+            position = yield from self._commit(end)
             self.known = position
 
     def _compute(self, position: Position, end: int) -> Computed:
@@ -360,20 +393,23 @@ class Owner:
         except Exception as error:
             raise LostError from error
         try:
-            state = {key[4:]: value for key, value in reader.scan(GENERATION)}
+            mine = prefix(view.position.rebuild)
+            state = {key[4:]: value for key, value in reader.scan(mine)}
         finally:
             reader.close()
-        changes, top = fold(state, self.world.input[position.offset : end], view.position.top)
+        counts = self.world.input[max(position.offset, view.position.done) : end]
+        changes, top = fold(state, counts, view.position.top)
         now = max(self.world.clock + self.skew, view.position.time if self.world.keeps("time") else 0)
         after = replace(view.position, time=now, top=top)
-        keys = [GENERATION + key for key in changes]
+        keys = [mine + key for key in changes]
         if not self.world.keeps("ack"):
             shard = self.states._shards[TP]
             shard.store.apply(zip(keys, changes.values(), strict=True), shard.mark, shard.mark)
         return Computed(position.offset, end, after, keys, list(changes.values()))
 
-    def _commit(self, offset: int, sought: str) -> Generator[None, None, Position]:
-        due = Due(offset, "id", self.epoch, Note(sought))
+    def _commit(self, offset: int, seek: Seek | None = None) -> Generator[None, None, Position]:
+        self.note = self.note if seek is None else self.note.after(seek)
+        due = Due(offset, "id", self.epoch, self.note, seek=seek)
         carried = self.states.carry(TP, due)
         if carried is None:
             raise LostError("no shard")
@@ -397,7 +433,9 @@ def leaving_out(rule: str) -> Iterator[None]:
     patches: dict[str, tuple[str, Any]] = {
         "compare": ("take_up", _take_all),
         "compare_all": ("take_up", _take_by_offset),
-        "watermark": ("moved", lambda now, offset, seek: replace(_moved(now, offset, seek), top=now.top)),
+        "watermark": ("moved", lambda now, *more: replace(_moved(now, *more), top=now.top)),
+        "skip": ("moved", lambda *what: replace(_moved(*what), done=0)),
+        "rebuild": ("moved", lambda now, *more: replace(_moved(now, *more), rebuild=now.rebuild)),
         "history": ("_follows", lambda *_: True),
         "age": ("OLDEST", float("inf")),
     }

@@ -120,7 +120,7 @@ class StatefulConsumer:
         begin, end = plan.ranges[topic, 0]
         view = self.states.view((topic, 0), begin)
         after = replace(view.position, time=view.now)
-        keys = [GENERATION + key for key in changes]
+        keys = [view.position.generation.to_bytes(4, "big") + key for key in changes]
         return plan, Computed(begin, end, after, keys, list(changes.values()), output)
 
     def done(self, topic: str, computed: tuple[BatchPlan, Computed]) -> None:
@@ -131,7 +131,8 @@ class StatefulConsumer:
         """What the local store has."""
         reader = self.states.reader((topic, 0))
         try:
-            return {key[4:]: value for key, value in reader.scan(GENERATION)}
+            generation = self.states._shards[topic, 0].position.generation
+            return {key[4:]: value for key, value in reader.scan(generation.to_bytes(4, "big"))}
         finally:
             reader.close()
 

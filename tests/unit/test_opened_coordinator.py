@@ -83,7 +83,7 @@ def test_opened_coordinator_has_what_it_was_given(
         )
         assert parts["Store"].given == (ZOOKEEPER, "c", "run 7")
         assert parts["Lister"].given == (KAFKA,)
-        assert parts["TheSeeker"].given == ("c", KAFKA, CLUSTER.fencing)
+        assert parts["TheSeeker"].given == ("c", KAFKA, CLUSTER.fencing, CLUSTER.has_state)
         assert opened.deployment == Deployment.of("z:2181", "c")
         assert opened.overrides._keys is opened.catalog._keys
         assert opened.assignor is None
@@ -97,7 +97,7 @@ def test_opened_coordinator_has_what_it_was_given(
 def test_seeks_are_fenced_as_the_cluster_says(parts: dict[str, Part], fencing: bool) -> None:
     cluster = CLUSTER.model_copy(update={"fencing": fencing})
     with open_coordinator(cluster, ZOOKEEPER, CONSUL, KAFKA):
-        assert parts["TheSeeker"].given == ("c", KAFKA, fencing)
+        assert parts["TheSeeker"].given[:3] == ("c", KAFKA, fencing)
 
 
 def test_coordinator_that_is_not_opened_lets_go_of_kafka(

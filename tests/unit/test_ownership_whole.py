@@ -95,12 +95,15 @@ def test_offsets_are_due_whole(own: Ownership) -> None:
         notes={("t", 0): Note("s0", True), ("t", 1): Note(), ("t", 2): Note()},
         sought={("t", 1): SEEK},
     )
-    assert own.due(101.0) == {PLACE: {("t", 1): Due(40, "A", 2, Note("s1"))}}, (
+    assert own.due(101.0) == {PLACE: {("t", 1): Due(40, "A", 2, Note("s1"), seek=SEEK)}}, (
         "the seek, whatever becomes of the batch"
     )
     own.processed(own.batch(), 101.0, {("t", 2): {3: "no", 1: "bad"}})
     due = {
-        PLACE: {("t", 0): Due(12, "A", 1, Note("s0", True)), ("t", 1): Due(44, "A", 2, Note("s1"))},
+        PLACE: {
+            ("t", 0): Due(12, "A", 1, Note("s0", True)),
+            ("t", 1): Due(44, "A", 2, Note("s1"), seek=SEEK),
+        },
         THERE.place: {("u", 0): Due(6, "", 4)},
     }
     letters = {PLACE: {("t", 2): Due(9, "A", 3, letters=((1, "bad"), (3, "no")))}}
@@ -169,7 +172,9 @@ def test_loss_is_committed_whatever_becomes_of_the_batch(own: Ownership) -> None
     sought = {("t", 1): Seek("s2", 60)}
     own.planned(own.offer().asked, {"t": {0: (50, 52), 1: (60, 64)}}, jumps, sought=sought)
     own.failed(own.batch())
-    assert own.due(102.0) == {PLACE: {("t", 0): Due(50, "A", 1), ("t", 1): Due(60, "A", 2, Note("s2"))}}
+    assert own.due(102.0) == {
+        PLACE: {("t", 0): Due(50, "A", 1), ("t", 1): Due(60, "A", 2, Note("s2"), seek=sought["t", 1])}
+    }
 
 
 def test_status_is_whole_and_of_the_topics_asked_for(own: Ownership) -> None:

@@ -45,7 +45,9 @@ def test_destination_is_read(text: str, found: Destination) -> None:
     "text", ["", "Earliest", "10m", "+10m", "1e3", "-", "1969-01-01", "9" * 20, "ten minutes"]
 )
 def test_other_text_is_refused_with_what_to_write(text: str) -> None:
-    with pytest.raises(SeekError, match="write earliest, latest, an offset such as 120"):
+    with pytest.raises(
+        SeekError, match="write earliest, latest, committed, changelog, an offset such as 120"
+    ):
         parse_destination(text, NOW)
 
 

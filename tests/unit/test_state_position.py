@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster.consumer.state.position import ANYWHERE, Position, Variable, moved, take_up
+from muster.core.model import Seek, SeekState
 from muster.core.positions import Committed, Note, Stamp, format_stamp, parse_stamp
 
 FOUND = Position(10, 3, move="s1", history="s1", time=5, top=7, topic_id="id")
@@ -64,9 +65,17 @@ def test_new_seek_chooses_and_goes_on_after_both() -> None:
     assert taken.chosen == "s2"
     assert taken.position is not None
     assert (taken.position.seq, taken.position.history) == (8, "s2")
-    assert moved(taken.position, 15, "s2") == replace(
+    assert moved(taken.position, 15, Note("s2")) == replace(
         FOUND, offset=15, seq=9, move="s2", history="s2", top=None
     )
+
+
+def test_choice_reads_no_state_of_a_lower_rebuild() -> None:
+    there = Committed(20, format_stamp("c", "id", Note("s0", rebuild=7), 8))
+    assert "rebuild 7, before which no state is read" in take_up(FOUND, there, "id").differs
+    position = take_up(FOUND, there, "id", seek="s2").position
+    assert position is not None
+    assert (position.rebuild, position.variables) == (7, {})
 
 
 @pytest.mark.parametrize("seek", ["s1", "s0"])
@@ -83,7 +92,26 @@ def test_another_topic_of_the_name_has_no_state() -> None:
 
 
 def test_commit_without_a_seek_keeps_the_watermark() -> None:
-    assert moved(FOUND, 12, "s1") == replace(FOUND, offset=12, seq=4)
+    assert moved(FOUND, 12, Note("s1")) == replace(FOUND, offset=12, seq=4)
+
+
+def test_rebuild_raises_its_number_and_begins_empty() -> None:
+    seek = Seek("s2", 2, 9, SeekState.REBUILD)
+    found = replace(FOUND, variables={"v": Variable(1, "value", "{}")}, time_mode="EventTime", done=5)
+    position = moved(found, 2, Note("s2", rebuild=9), seek)
+    assert position == Position(2, 4, "s2", "s2", rebuild=9, time=5, topic_id="id")
+    assert position.generation > found.generation
+    again = moved(position, 2, Note("s3", rebuild=8), replace(seek, id="s3"))
+    assert again.rebuild == 10, "by a clock that has gone back"
+
+
+def test_skip_keeps_the_watermark_and_what_is_done() -> None:
+    seek = Seek("s2", 2, state=SeekState.SKIP)
+    back = moved(FOUND, 2, Note("s2"), seek)
+    assert back == replace(FOUND, offset=2, seq=4, move="s2", history="s2", done=10)
+    once_more = moved(back, 1, Note("s3"), replace(seek, id="s3"))
+    assert once_more.done == 10
+    assert moved(back, 1, Note("s3"), Seek("s3", 1, state=SeekState.AGAIN)).done == 0
 
 
 @pytest.mark.parametrize(

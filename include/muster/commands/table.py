@@ -50,14 +50,22 @@ TO = Field(
     "to",
     Kind.DESTINATION,
     "To",
-    "earliest, latest, an offset (120), records forth or back (+50, -1000), a time ago (-10m), or a moment "
-    "(2026-11-25T10:00:00Z)",
+    "earliest, latest, an offset (120), records forth or back (+50, -1000), a time ago (-10m), a moment "
+    "(2026-11-25T10:00:00Z), committed (where the group is), or changelog (where the state by key is)",
 )
 REBUILD = Field(
     "rebuild",
     Kind.FLAG,
     "Rebuild",
     "Have sinks forget what they stored of the partitions, and write all of it again from there on",
+)
+STATE = Field(
+    "state",
+    Kind.TEXT,
+    "State",
+    "For topics with state by key, which need it: again (records change the state once more), skip (only records "
+    "that have not changed it) or rebuild (it begins empty)",
+    optional=True,
 )
 SOURCES = (
     Field("group", Kind.SOURCE, "Group", "Another group of the cluster's Kafka", optional=True),
@@ -271,7 +279,7 @@ COMMANDS: Mapping[str, Command] = {
             question="Seek in {cluster}?",
             did="asked for a seek of",
             run=seek,
-            fields=(TO, *SCOPE, REBUILD),
+            fields=(TO, *SCOPE, REBUILD, STATE),
             undo="cancel-seek",
             override="sought",
             standing=lambda decided: [
@@ -284,7 +292,10 @@ COMMANDS: Mapping[str, Command] = {
                 "consumer has a partition the coordinator commits the offset.\n\n"
                 "Records that come again are given to the handler again, in other batches than the first time. A "
                 "sink of muster.sinks leaves out what it has already, unless the seek is a rebuild. Delete what is "
-                "there of them before a rebuild, with the consumption paused, or they stand twice."
+                "there of them before a rebuild, with the consumption paused, or they stand twice.\n\n"
+                "On topics with state by key, 'state' says what becomes of that, in place of 'rebuild'. Only an "
+                "owner moves such a topic. Where state and committed offset of a partition do not fit, a seek is "
+                "the choice: to changelog, to committed, or with the state rebuild."
             ),
             risky=True,
             foresee=foresee_seek,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from muster.commands.command import CommandError, listed
+from muster.consumer.state.position import KEY, Position
 from muster.core.model import (
     Consumer,
     FailingRecord,
@@ -23,6 +24,7 @@ from muster.edges.consul import ConsulCluster
 from muster.edges.dead_letters import Letter, Record, RecordReader, Replay, list_topics, read_letters
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_import import commit_as_newest_owner
+from muster.edges.state_changelog import changelog_topic, last_value
 from muster.edges.status import StatusFailure, StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.edges.zookeeper_consumers import OldGroup, read_old_group
@@ -100,6 +102,21 @@ class Target:
         for place, wanted in places.items():
             with self.offsets(*place) as group:
                 found |= group.bounds(wanted, moment)
+        return found
+
+    def changelogs(self, partitions: Mapping[TopicPartition, TopicAssignment]) -> dict[TopicPartition, int]:
+        """Return where the state by key of partitions is, by their changelogs; without those of which none says it.
+        Raises `CommandError`."""
+        found: dict[TopicPartition, int] = {}
+        for (topic, partition), assignment in partitions.items():
+            settings = self._kafka_at(assignment.bootstrap_servers)
+            name = changelog_topic(self.cluster.name, topic)
+            try:
+                text = last_value(settings, assignment.group_id, name, partition, KEY)
+                if text is not None:
+                    found[topic, partition] = Position.of(text).offset
+            except (KafkaError, ValueError) as error:
+                raise CommandError(f"changelog {name!r}, partition {partition}: {error}") from error
         return found
 
     @contextmanager

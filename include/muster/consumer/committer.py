@@ -269,11 +269,10 @@ class PlaceWorker:
             waiting = {tp for tp in due if self._agent.has_state(tp[0])} - carried.keys()
             due = {tp: one for tp, one in due.items() if tp not in waiting}
             offsets = {key: one.offset for key, one in due.items()}
-            numbers = {tp: carried[tp].number if tp in carried else 0 for tp in due}
-            stamps = {
-                tp: format_stamp(self._cluster, one.topic_id, one.note, numbers[tp])
-                for tp, one in due.items()
-            }
+            stamps = {tp: format_stamp(self._cluster, one.topic_id, one.note) for tp, one in due.items()}
+            for tp, of in carried.items():
+                note = replace(due[tp].note, rebuild=of.rebuild)
+                stamps[tp] = format_stamp(self._cluster, due[tp].topic_id, note, of.number)
             if isinstance(self._commits, FencedCommits):
                 outcome = self._commits.commit(
                     offsets,

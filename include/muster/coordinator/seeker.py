@@ -3,13 +3,13 @@
 A seek was carried out when its id went with what is committed of its partition. So that is known in one place,
 whatever died in between. Where no consumer has the partition the coordinator commits the offset itself,
 fenced like an owner: a consumer that takes the partition up at the same moment either reads the new offset, or fences
-the coordinator off and carries the seek out.
+the coordinator off and carries the seek out. Topics with state by key wait for an owner.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -18,6 +18,11 @@ from muster.core.positions import Committed, format_stamp, noted
 from muster.edges.kafka import GroupOffsets, PartitionError
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
+
+_WITH_STATE = (
+    "the topic has state by key, and only an owner changes position and state together; start a consumer that takes "
+    "it, or take the seek back with cancel-seek"
+)
 
 Seeks = Mapping[TopicPartition, Seek]
 Assignments = Mapping[str, TopicAssignment]
@@ -30,6 +35,7 @@ class Seeker:
     cluster: str
     kafka: KafkaSettings
     fencing: bool = True
+    has_state: Callable[[str], bool] = lambda _topic: False
     _groups: dict[tuple[str, str], GroupOffsets] = field(default_factory=dict, init=False)
 
     def carried_out(self, seeks: Seeks, assignments: Assignments) -> frozenset[TopicPartition]:
@@ -46,9 +52,10 @@ class Seeker:
 
     def carry_out(self, seeks: Seeks, assignments: Assignments) -> dict[TopicPartition, str]:
         """Commit the offsets of these partitions, which no consumer has. Returns why some could not be, which are to
-        be tried again. Raises `KafkaError`."""
-        failures: dict[TopicPartition, str] = {}
-        for place, of_place in _by_place(seeks, assignments).items():
+        be tried again; those of topics with state by key wait for an owner. Raises `KafkaError`."""
+        failures = {tp: _WITH_STATE for tp in seeks if self.has_state(tp[0])}
+        alone = {tp: seek for tp, seek in seeks.items() if tp not in failures}
+        for place, of_place in _by_place(alone, assignments).items():
             group = self._group(*place)
             topic_ids = {tp: assignments[tp[0]].topic_id for tp in of_place}
             if not self.fencing:

@@ -105,14 +105,27 @@ class Membership:
     older: Mapping[str, tuple[Consumer, ...]] = field(default_factory=dict)
 
 
+class SeekState(StrEnum):
+    """What a seek does to the state by key of its partition."""
+
+    AGAIN = "again"
+    """Records change the state, also those that have changed it before."""
+    SKIP = "skip"
+    """Records that have changed the state, or were passed over, do not change it again."""
+    REBUILD = "rebuild"
+    """The state begins empty."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seek:
     """A request that a partition goes on at `offset`. Its `id` goes with the commits of a partition from then on, so
-    that a request is carried out once. `rebuild` is the least number of the rebuild that it begins, 0 for none."""
+    that a request is carried out once. `rebuild` is the least number of the rebuild that it begins, 0 for none.
+    `state` is what it does to state by key, None where the topic has none."""
 
     id: str
     offset: int
     rebuild: int = 0
+    state: SeekState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from muster.core.deployment import Deployment
 from muster.core.epochs import Noted
-from muster.core.model import Owners, Seek, TopicPartition
+from muster.core.model import Owners, Seek, SeekState, TopicPartition
 
 LONGEST_WHY = 200
 """Characters of a person's name, and of a reason, that stand in the reason of a move; all of it stands in Consul."""
@@ -110,9 +110,9 @@ class ConsumptionPause(Override):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeekRequest(Override):
-    """A partition is to go on at `offset`; `rebuild` is as in `Seek`. It stands until it has been carried out, or its
-    topic is another one than that with `topic_id`. `modified` is Consul's index of the key, to end this request and
-    no later one."""
+    """A partition is to go on at `offset`; `rebuild` and `state` are as in `Seek`. It stands until it has been
+    carried out, or its topic is another one than that with `topic_id`. `modified` is Consul's index of the key, to
+    end this request and no later one."""
 
     topic: str
     partition: int
@@ -120,17 +120,19 @@ class SeekRequest(Override):
     id: str
     offset: int
     rebuild: int = 0
+    state: SeekState | None = None
     modified: int = 0
 
     def __str__(self) -> str:
         where = flow_scope(self.topic, str(self.partition))
         how = " with a rebuild" if self.rebuild else ""
+        how = f", state: {self.state}" if self.state else how
         return f"seek of {where} to offset {self.offset}{how} asked for by {self.said(since=True)}"
 
     @property
     def seek(self) -> Seek:
         """The request as it stands in the assignment."""
-        return Seek(self.id, self.offset, self.rebuild)
+        return Seek(self.id, self.offset, self.rebuild, self.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,6 +163,8 @@ class Due:
     note: Note = NO_NOTE
     letters: tuple[tuple[int, str], ...] = ()
     """Rejected records before the offset whose dead letters are to be written with it, each with its error."""
+    seek: Seek | None = None
+    """The last seek that this owner has carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +324,8 @@ class _Partition:
     """Since when handled records are not committed, on the caller's clock; None if all are."""
     note: Note = NO_NOTE
     noted: Note = NO_NOTE
+    seek: Seek | None = None
+    """The last seek that was carried out since it was taken up."""
     sought_before: set[str] = field(default_factory=set)
     """The ids of the seeks that were carried out before that of the note, since it was taken up."""
     paused_after: int | None = None
@@ -389,7 +393,7 @@ class _Partition:
 
     def due(self, offset: int) -> Due:
         """Return `offset`, to be committed."""
-        return Due(offset, self.source.topic_id, self.claim_epoch, self.note)
+        return Due(offset, self.source.topic_id, self.claim_epoch, self.note, seek=self.seek)
 
     def due_with_letters(self, processed: int) -> Due:
         """Return `processed`, to be committed with the letters of what was rejected; of very many only the first
@@ -747,7 +751,7 @@ class Ownership:
         for tp, seek in sought.items():
             if partition := self.held.get(tp):
                 partition.sought_before.add(partition.note.sought)
-                partition.note = partition.note.after(seek)
+                partition.note, partition.seek = partition.note.after(seek), seek
                 partition.start = partition.processed = seek.offset
                 partition.rejected = {at: e for at, e in partition.rejected.items() if at < seek.offset}
 
@@ -898,6 +902,9 @@ class Ownership:
             if partition := self._claimed_as(tp, due.claim_epoch):
                 partition.acknowledged(due.offset, now)
                 partition.noted = due.note
+                partition.note = replace(
+                    partition.note, rebuild=max(partition.note.rebuild, due.note.rebuild)
+                )
                 partition.uncommitted_since = now if partition.outstanding else None
         self._settle()
 

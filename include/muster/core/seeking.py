@@ -1,8 +1,8 @@
 """Where a partition is to go on: what a person writes, and the offset that follows from it. Pure.
 
 A destination is `earliest`, `latest`, an offset (`120`), a number of records forth or back (`+50`, `-1000`), a moment
-(`2026-11-25T10:00:00Z`) or a time ago (`-10m`). It is made an offset once, when it is asked for, so that carrying it
-out later, or twice, means the same.
+(`2026-11-25T10:00:00Z`) or a time ago (`-10m`); `committed`, where the group is; or `changelog`, where the state by
+key is. It is made an offset once, when it is asked for, so that carrying it out later, or twice, means the same.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from muster.core.wire import LAST_MOMENT, to_seconds
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST_OFFSET = 2**63 - 1
 EXPECTED = (
-    "write earliest, latest, an offset such as 120, records forth or back such as +50 or -1000, a time ago such as "
-    "-10m (s, m, h, d), or a moment such as 2026-11-25T10:00:00Z"
+    "write earliest, latest, committed, changelog, an offset such as 120, records forth or back such as +50 or "
+    "-1000, a time ago such as -10m (s, m, h, d), or a moment such as 2026-11-25T10:00:00Z"
 )
 _NUMBER = re.compile(r"([+-]?)(\d{1,19})")
 _AGO = re.compile(r"-(\d{1,9})([smhd])")
@@ -34,6 +34,8 @@ class To(StrEnum):
 
     EARLIEST = "earliest"
     LATEST = "latest"
+    COMMITTED = "committed"
+    CHANGELOG = "changelog"
     OFFSET = "offset"
     BY = "by"
     TIME = "time"
@@ -50,12 +52,14 @@ class Destination:
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """One partition in Kafka: its first offset, the one after its last, and what the group has committed (None:
-    nothing). `at_time` is the first offset from the destination's moment on, None without such a record."""
+    nothing). `at_time` is the first offset from the destination's moment on, None without such a record; `changelog`
+    where the state by key is, None if that is unknown."""
 
     earliest: int
     end: int
     committed: int | None = None
     at_time: int | None = None
+    changelog: int | None = None
 
     @property
     def position(self) -> int:
@@ -84,7 +88,7 @@ class StartingOffsets:
 def parse_destination(text: str, now: float) -> Destination:
     """Read what a person has written at `now` (seconds since the epoch). Raises `SeekError`."""
     word = text.strip()
-    if word in {To.EARLIEST, To.LATEST}:
+    if word in {To.EARLIEST, To.LATEST, To.COMMITTED, To.CHANGELOG}:
         return Destination(To(word))
     if (found := _NUMBER.fullmatch(word)) and int(found[2]) <= LONGEST_OFFSET:
         return Destination(To.BY if found[1] else To.OFFSET, int(word))
@@ -110,9 +114,13 @@ def offset_for(destination: Destination, bounds: Bounds, where: str) -> int:
             f"{where}: offset {value} is outside of the log: the earliest is {bounds.earliest}, the latest "
             f"{bounds.end}"
         )
+    if destination.to is To.CHANGELOG and bounds.changelog is None:
+        raise SeekError(f"{where}: no changelog has a position of it; write another place, such as committed")
     found: dict[To, Callable[[], int]] = {
         To.EARLIEST: lambda: bounds.earliest,
         To.LATEST: lambda: bounds.end,
+        To.COMMITTED: lambda: bounds.position,
+        To.CHANGELOG: lambda: bounds.changelog or 0,
         To.OFFSET: lambda: value,
         To.BY: lambda: bounds.position + value,
         To.TIME: lambda: bounds.end if bounds.at_time is None else bounds.at_time,

@@ -54,6 +54,7 @@ from muster.core.model import (
     PartitionLoad,
     Return,
     Seek,
+    SeekState,
     State,
     Stored,
     TopicAssignment,
@@ -216,6 +217,7 @@ class _Seek(_Node):
     id: Annotated[StrictStr, Field(pattern=f"^{SEEK_ID.pattern}$")]
     offset: Annotated[StrictInt, Field(ge=0)]
     rebuild: _Epoch | None = None
+    state: SeekState | None = None
 
 
 class _AssignmentNode(_Node):
@@ -341,7 +343,10 @@ def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
         },
         topic_id=node.topic_id,
         paused=frozenset(node.paused),
-        seeks={int(p): Seek(seek.id, seek.offset, seek.rebuild or 0) for p, seek in node.seeks.items()},
+        seeks={
+            int(p): Seek(seek.id, seek.offset, seek.rebuild or 0, seek.state)
+            for p, seek in node.seeks.items()
+        },
     )
 
 
@@ -359,7 +364,7 @@ def format_assignment(assignment: TopicAssignment) -> bytes:
             protocol=PROTOCOL,
             paused=sorted(assignment.paused),
             seeks={
-                str(p): _Seek(id=seek.id, offset=seek.offset, rebuild=seek.rebuild or None)
+                str(p): _Seek(id=seek.id, offset=seek.offset, rebuild=seek.rebuild or None, state=seek.state)
                 for p, seek in sorted(assignment.seeks.items())
             },
         )

@@ -7,7 +7,7 @@ The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why":
 - `excluded/[CONSUMER]/[TOPIC]`
 - `consumption/all`, `consumption/topics/[TOPIC]`, `consumption/partitions/[TOPIC]/[PARTITION]`: consumption is paused
 - `seeks/[TOPIC]/[PARTITION]`, a request, which the coordinator deletes: `id`, `offset`, `topic.id`; for a rebuild
-  `rebuild`
+  `rebuild`; where the topic has state by key `state`
 - `topics/[subscribed|unsubscribed]/names/[TOPIC]`
 - `topics/[subscribed|unsubscribed]/patterns/[PATTERN]`: `pattern`, which counts; in the key's name it is base64 for
   URLs, without padding (Consul decodes names twice, and allows neither spaces nor empty parts)
@@ -36,7 +36,7 @@ from typing import Any
 
 from muster.core.deployment import Deployment
 from muster.core.epochs import Noted
-from muster.core.model import Seek
+from muster.core.model import Seek, SeekState
 from muster.core.overrides import (
     AssignorChoice,
     ConsumptionPause,
@@ -186,7 +186,8 @@ class OverrideStore:
     ) -> None:
         """Ask for a seek of a partition of the topic that has this id, in place of an earlier request that was not
         carried out yet."""
-        more = {"rebuild": seek.rebuild} if seek.rebuild else {}
+        more: dict[str, object] = {"rebuild": seek.rebuild} if seek.rebuild else {}
+        more |= {"state": seek.state} if seek.state else {}
         value = text(by, why, at, {"id": seek.id, "offset": seek.offset, "topic.id": topic_id, **more})
         self._keys.write(f"{SEEKS}/{check_topic(topic)}/{partition}", value)
 
@@ -348,7 +349,8 @@ def _consumption_pause(rest: str, key: Key) -> ConsumptionPause:
 def _seek(rest: str, key: Key) -> SeekRequest:
     topic, partition = _two(rest, "[TOPIC]/[PARTITION]")
     wanted = (
-        " with 'id' and 'topic.id' (text), and 'offset' and, if need be, 'rebuild' (whole numbers from 0)"
+        " with 'id' and 'topic.id' (text), 'offset' and, if need be, 'rebuild' (whole numbers from 0), and 'state' "
+        f"({', '.join(SeekState)})"
     )
     value = _value(key, wanted)
     seek_id, topic_id, offset = value.get("id"), value.get("topic.id"), value.get("offset")
@@ -359,6 +361,9 @@ def _seek(rest: str, key: Key) -> SeekRequest:
         raise _not_understood(key, wanted)
     if not (isinstance(topic_id, str) and TOPIC_ID.fullmatch(topic_id)):
         raise _not_understood(key, wanted)
+    state = value.get("state")
+    if state is not None and state not in set(SeekState):
+        raise _not_understood(key, wanted)
     return SeekRequest(
         **said(value),
         topic=check_topic(topic),
@@ -367,6 +372,7 @@ def _seek(rest: str, key: Key) -> SeekRequest:
         id=seek_id,
         offset=offset,
         rebuild=rebuild,
+        state=None if state is None else SeekState(state),
         modified=key.modified,
     )
 

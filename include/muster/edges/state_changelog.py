@@ -69,6 +69,8 @@ class Carried:
     end: int
     number: int
     """Which of the shard's commits this is."""
+    rebuild: int
+    """The number of the rebuild that its state belongs to."""
     position: tuple[bytes, bytes]
     keys: Sequence[bytes] = ()
     values: Sequence[bytes | None] = ()
@@ -176,8 +178,8 @@ class ChangelogTopic:
                 raise self._error(
                     f"it has {len(there.get(self.name, ()))} partitions, and topic {self._topic!r} has {len(wanted)}"
                     ": records of a key may be in another partition now than its state. Have the records go to a new "
-                    "topic with as many partitions as are needed, or delete the changelog and seek all partitions, "
-                    "which begins with empty state"
+                    "topic with as many partitions as are needed, or delete the changelog and seek all partitions "
+                    "with '--state=rebuild', which begins with empty state"
                 )
             self._check(admin)
         return found.ids.get(self.name, "")
@@ -211,6 +213,19 @@ class ChangelogTopic:
 
     def _error(self, what: str) -> KafkaError:
         return KafkaError(f"Kafka at {self._settings.bootstrap_servers}: changelog {self.name!r}: {what}")
+
+
+def last_value(
+    settings: KafkaSettings, group_id: str, topic: str, partition: int, key: bytes
+) -> bytes | None:
+    """Return the newest value of a key in one partition of a changelog, None without one. Raises `KafkaError`."""
+    with closing(ChangelogReader(settings, group_id, topic, partition)) as reader:
+        for back in (1_000, 100_000, reader.end):
+            reads = reader.read(max(0, reader.end - back))
+            values = [value for read in reads for name, value in read.records if name == key]
+            if values:
+                return values[-1]
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -461,6 +461,10 @@ class ClusterSettings(_Settings):
                 )
         return self
 
+    def has_state(self, topic: str) -> bool:
+        """Tell whether a topic has state by key."""
+        return any(re.fullmatch(pattern, topic) for pattern in self.consumers.state)
+
     @model_validator(mode="after")
     def _state(self) -> ClusterSettings:
         if self.consumers.state and not self.fencing:

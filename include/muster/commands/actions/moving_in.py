@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from muster.core.imported_offsets import (
     plan_import,
 )
 from muster.core.model import TopicPartition
-from muster.core.positions import format_stamp, noted, of_another_topic
+from muster.core.positions import format_stamp, noted, of_another_topic, parse_stamp
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
@@ -32,6 +33,7 @@ Found = Mapping[TopicPartition, int]
 
 _GROUP_OF_KAFKA_08 = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
 """What Kafka 0.8 takes for a group's name, without what would be a step in a path."""
+_BEGUN = "its state by key has begun, and only an owner moves it: start the consumers and use 'muster seek --state'"
 
 
 def foresee_import(
@@ -195,12 +197,22 @@ def _allowed_folder(target: Target, text: str) -> Path:
 def _plan(target: Target, group: GroupOffsets, found: Found) -> ImportPlan:
     """Return what importing `found` changes. Raises `KafkaError`, `ConsulError`."""
     partitions = _partitions(group, target)
-    return plan_import(
-        found,
-        group.committed(partitions),
+    there = group.positions(partitions)
+    begun = {
+        tp for tp in found.keys() & there.keys() if (at := there[tp]) is not None and _has_state(at.metadata)
+    }
+    planned = plan_import(
+        {tp: offset for tp, offset in found.items() if tp not in begun},
+        {tp: None if at is None else at.offset for tp, at in there.items() if tp not in begun},
         group.beginning_offsets(partitions),
         group.end_offsets(partitions),
     )
+    return replace(planned, left_out={**planned.left_out, **dict.fromkeys(sorted(begun), _BEGUN)})
+
+
+def _has_state(metadata: str) -> bool:
+    stamp = parse_stamp(metadata)
+    return stamp is not None and stamp.seq > 0
 
 
 def _refusal(target: Target, group: GroupOffsets) -> str:

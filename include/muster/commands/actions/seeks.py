@@ -1,14 +1,15 @@
 """Having partitions go on at another offset, with a look beforehand at what that means in records.
 
 The destination is made an offset of each partition here, by what Kafka holds now. The request is kept in Consul, with
-an id; the owner carries it out between two batches, and where there is none the coordinator does. The id stays in
-what is committed, which a consumer of protocol version 1 takes for the offset of another topic.
+an id; the owner carries it out between two batches, and where there is none the coordinator does, unless the topic
+has state by key. The id stays in what is committed, which a consumer of protocol version 1 takes for the offset of
+another topic.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from muster.commands.actions.consumption import (
@@ -21,7 +22,7 @@ from muster.commands.actions.consumption import (
 )
 from muster.commands.actions.sinks import Effect
 from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen, listed
-from muster.core.model import Seek, TopicAssignment, TopicPartition
+from muster.core.model import Seek, SeekState, TopicAssignment, TopicPartition
 from muster.core.overrides import Overrides, SeekRequest, flow_scope
 from muster.core.partition_list import format_partitions
 from muster.core.seeking import Bounds, SeekError, To, effect, offset_for, parse_destination
@@ -41,48 +42,64 @@ class Planned:
 
 
 def foresee_seek(
-    target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int], rebuild: bool
+    target: Target,
+    actor: Actor,
+    to: str,
+    topic: str,
+    partitions: frozenset[int],
+    rebuild: bool,
+    state: str,
 ) -> Foreseen:
-    """Return what a seek would do, in records and in sinks, and change nothing. Raises `CommandError` as `seek`
+    """Return what a seek would do, in records, state and sinks, and change nothing. Raises `CommandError` as `seek`
     does."""
-    return _foreseen(target, _plan(target, actor, to, topic, partitions), rebuild)
+    plan, chosen = _plan(target, actor, to, topic, partitions, rebuild, state)
+    return _foreseen(target, plan, rebuild, chosen)
 
 
 def seek(
-    target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int], rebuild: bool
+    target: Target,
+    actor: Actor,
+    to: str,
+    topic: str,
+    partitions: frozenset[int],
+    rebuild: bool,
+    state: str,
 ) -> CommandOutcome:
     """Have `partitions` of `topic` go on at `to`; without partitions the topic, without a topic all. With a `rebuild`
-    sinks forget what they stored of them.
+    sinks forget what they stored of them. `state` says what becomes of state by key.
 
     Raises `CommandError`, and asks for nothing, if `to` is no place to go on at, the topic or a partition is unknown,
-    an offset is outside of a partition's log, Kafka does not answer, or a consumer would misread what is committed
-    after a seek. An earlier request of a partition that was
+    an offset is outside of a partition's log, Kafka does not answer, a consumer would misread what is committed
+    after a seek, or `state` does not fit. An earlier request of a partition that was
     not carried out yet is replaced. Each partition is written by itself: after a `ConsulError` some may be asked for.
     """
     consul, cluster = target.consul, target.cluster.name
-    plan = _plan(target, actor, to, topic, partitions)
+    plan, chosen = _plan(target, actor, to, topic, partitions, rebuild, state)
+    rebuild = rebuild or chosen is SeekState.REBUILD
     seek_id, moment = secrets.token_hex(8), int(actor.at) if rebuild else 0
-    foreseen = _foreseen(target, plan, rebuild)
+    foreseen = _foreseen(target, plan, rebuild, chosen)
     for (of, number), planned in plan.items():
         consul.overrides.seek(
             of,
             number,
-            Seek(seek_id, planned.offset, moment),
+            Seek(seek_id, planned.offset, moment, chosen),
             planned.assignment.topic_id,
             by=actor.name,
             why=actor.reason,
             at=actor.at,
         )
     shown = format_partitions(partitions) if partitions else ""
+    how = f", state: {chosen}" if chosen else " with a rebuild" * rebuild
+    others = "" if chosen else ", and the coordinator where there is none"
     lines = (
-        f"{flow_scope(topic, shown)} of cluster {cluster} is to go on at {to}{' with a rebuild' * rebuild}: {actor}",
+        f"{flow_scope(topic, shown)} of cluster {cluster} is to go on at {to}{how}: {actor}",
         *foreseen.lines(),
-        "the owners carry it out between two batches, and the coordinator where there is none; cancel-seek takes "
-        "back what was not carried out yet",
+        f"the owners carry it out between two batches{others}; cancel-seek takes back what was not carried out yet",
         *waits_for_coordination(target),
     )
     values = {"to": to, **named(topic, partitions), "seek": seek_id}
-    return CommandOutcome(lines, values | ({"rebuild": moment} if rebuild else {}))
+    more = ({"rebuild": moment} if rebuild else {}) | ({"state": chosen} if chosen else {})
+    return CommandOutcome(lines, values | more)
 
 
 def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
@@ -147,28 +164,83 @@ def _concerned(
 
 
 def _plan(
-    target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]
-) -> dict[TopicPartition, Planned]:
-    """Return where each partition goes on. Raises `CommandError`."""
+    target: Target,
+    actor: Actor,
+    to: str,
+    topic: str,
+    partitions: frozenset[int],
+    rebuild: bool,
+    state: str,
+) -> tuple[dict[TopicPartition, Planned], SeekState | None]:
+    """Return where each partition goes on, and what becomes of their state. Raises `CommandError`."""
     _check_versions(target)
     check_scope(target, topic, partitions)
     try:
         destination = parse_destination(to, actor.at)
         moment = destination.value if destination.to is To.TIME else None
         assigned = _assigned(target, topic, partitions)
+        chosen = _check_state(target, {of for of, _ in assigned}, rebuild, state)
+        if chosen:
+            _check_owners(target, assigned)
+        bounds = target.bounds(assigned, moment)
+        if destination.to is To.CHANGELOG and chosen:
+            where = target.changelogs(assigned)
+            bounds = {tp: replace(each, changelog=where.get(tp)) for tp, each in bounds.items()}
         planned = {
             tp: Planned(
-                bounds,
-                offset_for(destination, bounds, f"topic {tp[0]!r}, partition {tp[1]}"),
+                each,
+                offset_for(destination, each, f"topic {tp[0]!r}, partition {tp[1]}"),
                 assigned[tp],
             )
-            for tp, bounds in target.bounds(assigned, moment).items()
+            for tp, each in bounds.items()
         }
     except SeekError as error:
         raise CommandError(str(error)) from error
     if not planned:
         raise CommandError(f"cluster {target.cluster.name!r} has no partitions yet; there is nothing to seek")
-    return dict(sorted(planned.items()))
+    return dict(sorted(planned.items())), chosen
+
+
+def _check_state(target: Target, topics: set[str], rebuild: bool, state: str) -> SeekState | None:
+    """Return what becomes of the state of `topics`, None if they have none. Raises `CommandError` where that is not
+    said, or said of a topic without state."""
+    has = sorted(topic for topic in topics if target.cluster.has_state(topic))
+    if state and state not in set(SeekState):
+        raise CommandError(f"state {state[:100]!r}: write {', '.join(SeekState)}")
+    if not has:
+        if state:
+            raise CommandError(f"topic(s) {listed(topics)} have no state by key; leave out --state={state}")
+        return None
+    if others := topics - set(has):
+        raise CommandError(
+            f"topic(s) {listed(has)} have state by key, and {listed(others)} have none; seek them one by one"
+        )
+    if rebuild:
+        raise CommandError(
+            f"topic(s) {listed(has)} have state by key, and a rebuild begins that empty, too; give --state=rebuild "
+            "instead of --rebuild"
+        )
+    if not state:
+        raise CommandError(
+            f"topic(s) {listed(has)} have state by key; choose what becomes of it: --state=again (records change it "
+            "once more), --state=skip (only those change it that have not) or --state=rebuild (it begins empty)"
+        )
+    return SeekState(state)
+
+
+def _check_owners(target: Target, assigned: dict[TopicPartition, TopicAssignment]) -> None:
+    """Raise `CommandError` for partitions with state that no live consumer owns."""
+    membership = target.consul.catalog.members().membership
+    live = {} if membership is None else membership.live
+    without = sorted(tp for tp, of in assigned.items() if of.owners.get(tp[1]) not in live)
+    if without:
+        topic, _ = without[0]
+        shown = format_partitions({number for of, number in without if of == topic})
+        raise CommandError(
+            f"{flow_scope(topic, shown)}: it has state by key and no live owner, and only an owner changes position "
+            "and state together; start consumers, with the consumption paused if nothing may be read before, and "
+            "seek then"
+        )
 
 
 def _check_versions(target: Target) -> None:
@@ -210,7 +282,24 @@ def _assigned(
     return chosen
 
 
-def _foreseen(target: Target, plan: dict[TopicPartition, Planned], rebuild: bool) -> Foreseen:
+_STATE = {
+    SeekState.AGAIN: "they change the state once more",
+    SeekState.SKIP: "they change no state again",
+    SeekState.REBUILD: "they change a state that begins empty",
+}
+_TWICE = "their output is written to its topic once more, and sinks of that store it as new records"
+_OUTPUT = {
+    SeekState.AGAIN: f"the state stays, and records that come again change it once more; {_TWICE}",
+    SeekState.SKIP: "the state stays; records that it has, or that are passed over, do not change it, and have no "
+    "output again",
+    SeekState.REBUILD: f"the state begins empty, and records that come again change it; {_TWICE}",
+}
+
+
+def _foreseen(
+    target: Target, plan: dict[TopicPartition, Planned], rebuild: bool, state: SeekState | None
+) -> Foreseen:
+    rebuild = rebuild or state is SeekState.REBUILD
     known = target.stored({tp: each.assignment for tp, each in plan.items()})
     sinks = Effect({tp: each.offset for tp, each in plan.items()}, known, rebuild)
     moved = {tp: each.bounds.position - each.offset for tp, each in plan.items()}
@@ -218,12 +307,14 @@ def _foreseen(target: Target, plan: dict[TopicPartition, Planned], rebuild: bool
     left_out = sum(max(0, -by) for by in moved.values())
     return Foreseen(
         tuple(
-            f"topic {tp[0]}, partition {tp[1]}: {effect(each.bounds, each.offset)}{sinks.of(tp)}"
+            f"topic {tp[0]}, partition {tp[1]}: {effect(each.bounds, each.offset)}"
+            f"{f'; {_STATE[state]}' if state and moved[tp] > 0 else ''}{sinks.of(tp)}"
             for tp, each in plan.items()
         ),
         (
             f"together {again} record(s) come again and {left_out} are passed over, by offsets and what is committed "
             "now",
+            *([_OUTPUT[state]] if state else []),
             *sinks.summary(),
         ),
     )

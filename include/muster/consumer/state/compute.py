@@ -57,6 +57,8 @@ class ShardTask:
     """The variables as they were written."""
     declared: Mapping[str, Variable]
     """Those that the processor has."""
+    done: int = 0
+    """Records before that offset do not change the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ def compute(work: Work, task: ShardTask, below: Below, rows: pa.Table | None) ->
     """Compute one shard, with its rows, or without for what is due. Raises what the user's code raises."""
     watermark = None if task.top is None else task.top - work.delay
     top, late = task.top, 0
+    if rows is not None and task.done:
+        rows = rows.filter(pc.greater_equal(rows.column("offset"), task.done))
     if rows is not None and work.time_mode == EVENT_TIME:
         moments = _milliseconds(rows.column(work.event_time))
         known = moments[~np.isnan(moments)]

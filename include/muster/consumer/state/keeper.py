@@ -116,8 +116,9 @@ class Keeper:
             if found is not None and found.position is None:
                 why = (
                     f"topic {tp[0]!r}, partition {tp[1]} is not read, because its state and its committed offset do "
-                    f"not fit: {found.differs}. Choose where it goes on with the state that its changelog has: "
-                    f"'muster seek --to=OFFSET {tp[0]} {tp[1]}'"
+                    f"not fit: {found.differs}. Choose: back to the changelog, 'muster seek --to=changelog "
+                    f"--state=again {tp[0]} {tp[1]}'; the group's offset with that state, '--to=committed "
+                    "--state=again' or 'skip'; or an empty state, '--to=earliest --state=rebuild'"
                 )
             elif found is not None and found.position is not None:
                 offset = found.position.offset

@@ -3,6 +3,8 @@
 Each transaction of a shard ends with one record of the changelog that holds its `Position`, and commits the same
 offset, sequence and last move for the group. An owner claims first and then reads both. Where they differ one of the
 two was changed, restored or lost; then the shard does not run, and a person chooses with a seek.
+
+A seek is a *move*: a commit without a batch that writes its id into both. What it does to the state is `SeekState`.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from muster.core.positions import Committed, of_another_topic, parse_stamp
+from muster.core.model import Seek, SeekState
+from muster.core.positions import Committed, Note, of_another_topic, parse_stamp
 
 KEY = b"\x00position"
-"""The key of the position's record. Those of state begin with the generation, and so never with two zeros."""
+"""The key of the position's record. Those of state begin with the rebuild, and so never with two zeros."""
 FIRST = 1 << 24
-"""The first generation, as the first four bytes of a key of state."""
+"""What is added to the number of a rebuild, to be the first four bytes of a key of state."""
 ANYWHERE = -1
 """The offset of a shard that has read nothing yet."""
 FORMAT = 1
@@ -41,14 +44,17 @@ class Position:
 
     `offset` is the next record to read (`ANYWHERE` before the first), `seq` grows by one with each commit, `move` is
     the id of the last seek, and `history` that of the last one that made stores of other hosts useless. `time` is the
-    processing time, `top` the largest event time, in milliseconds; None without one.
+    processing time, `top` the largest event time, in milliseconds; None without one. `rebuild` is the number of the
+    topic's last rebuild, as in the metadata of the group's offset: nothing written under a lower one is read. Records
+    before `done` do not change the state.
     """
 
     offset: int
     seq: int = 0
     move: str = ""
     history: str = ""
-    generation: int = FIRST
+    rebuild: int = 0
+    done: int = 0
     time: int = 0
     top: int | None = None
     topic_id: str = ""
@@ -56,6 +62,11 @@ class Position:
     time_mode: str = ""
     """That of the processor, which says what its timers wait for."""
     format: int = FORMAT
+
+    @property
+    def generation(self) -> int:
+        """The first four bytes of the keys of state, as a number."""
+        return FIRST + self.rebuild
 
     def text(self) -> bytes:
         """Write it for the changelog."""
@@ -97,13 +108,14 @@ def take_up(
         # Another topic under the same name: nothing of the former one's state counts.
         return TakenUp(_anew(found, topic_id))
     stamp = None if committed is None else parse_stamp(committed.metadata)
+    rebuild = stamp.note.rebuild if stamp else 0
     group = (
         None
         if committed is None
         else (committed.offset, stamp.seq if stamp else 0, stamp.note.sought if stamp else "")
     )
     if found is None and group is not None and not group[1]:
-        return TakenUp(Position(group[0], move=group[2], topic_id=topic_id))
+        return TakenUp(Position(group[0], move=group[2], rebuild=rebuild, topic_id=topic_id))
     if found is None and group is None:
         return TakenUp(Position(ANYWHERE, topic_id=topic_id))
     if found is not None and group == (found.offset, found.seq, found.move):
@@ -112,8 +124,9 @@ def take_up(
         seq = max(found.seq if found else 0, group[1] if group else 0)
         offset = found.offset if found else group[0] if group else 0
         last = found or Position(offset, topic_id=topic_id)
-        return TakenUp(replace(last, seq=seq, history=seek, topic_id=topic_id or last.topic_id), chosen=seek)
-    return TakenUp(None, _differ(found, group, end))
+        last = replace(last, seq=seq, history=seek, topic_id=topic_id or last.topic_id)
+        return TakenUp(_emptied(last, rebuild) if rebuild > last.rebuild else last, chosen=seek)
+    return TakenUp(None, _differ(found, group, end, rebuild))
 
 
 def _anew(found: Position, topic_id: str) -> Position:
@@ -121,14 +134,18 @@ def _anew(found: Position, topic_id: str) -> Position:
     return Position(
         ANYWHERE,
         found.seq,
-        generation=found.generation + 1,
+        rebuild=found.rebuild + 1,
         history=topic_id,
         time=found.time,
         topic_id=topic_id,
     )
 
 
-def _differ(found: Position | None, group: tuple[int, int, str] | None, end: int) -> str:
+def _emptied(position: Position, rebuild: int) -> Position:
+    return replace(position, rebuild=rebuild, done=0, variables={}, time_mode="")
+
+
+def _differ(found: Position | None, group: tuple[int, int, str] | None, end: int, rebuild: int) -> str:
     changelog = "has no position" if found is None else f"is at offset {found.offset}, commit {found.seq}"
     if found is not None and found.move:
         changelog += f", after seek {found.move}"
@@ -138,15 +155,23 @@ def _differ(found: Position | None, group: tuple[int, int, str] | None, end: int
         other = f"is at offset {group[0]}, commit {group[1] or 'without state'}"
         if group[2]:
             other += f", after seek {group[2]}"
+        if rebuild > (found.rebuild if found is not None else 0):
+            other += f", rebuild {rebuild}, before which no state is read"
     return f"its changelog (end {end}) {changelog}; the group {other}"
 
 
-def moved(now: Position, offset: int, seek: str) -> Position:
-    """Return the position after a commit without a batch: one more, at `offset`, after `seek`.
+def moved(now: Position, offset: int, note: Note, seek: Seek | None = None) -> Position:
+    """Return the position after a commit without a batch: one more, at `offset`, with `note`, and after `seek` if
+    that is in the note.
 
-    A seek resets the watermark, because what is read again is not late; and stores of other hosts are restored.
+    What a seek has read again is not late, so it resets the watermark; stores of other hosts are restored.
     """
     new = replace(now, offset=offset, seq=now.seq + 1)
-    if seek != now.move:
-        new = replace(new, move=seek, history=seek, top=None)
-    return new
+    if note.sought == now.move:
+        return new
+    new = replace(new, move=note.sought, history=note.sought)
+    if seek is not None and seek.state is SeekState.SKIP:
+        return replace(new, done=max(now.offset, now.done))
+    new = replace(new, top=None, done=0)
+    rebuilds = seek is not None and seek.rebuild
+    return _emptied(new, max(now.rebuild + 1, note.rebuild)) if rebuilds else new

@@ -247,6 +247,7 @@ class BatchState:
             position.top,
             dict(position.variables),
             handle.variables(),
+            position.done,
         )
 
     def _run(self, frame: DataFrame, work: Work) -> tuple[dict[TopicPartition, Result], DataFrame | None]:

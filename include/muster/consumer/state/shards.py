@@ -324,12 +324,13 @@ class States:
             if computed is not None and not _fits(computed, shard.position, due):
                 return None
             after = shard.position if computed is None else replace(computed.after, seq=shard.position.seq)
-            position = moved(after, due.offset, due.note.sought)
+            position = moved(after, due.offset, due.note, due.seek)
             return Carried(
                 shard.changelog,
                 tp[1],
                 shard.mark.upto,
                 position.seq,
+                position.rebuild,
                 (KEY, position.text()),
                 computed.keys if computed is not None else (),
                 computed.values if computed is not None else (),
@@ -339,9 +340,9 @@ class States:
 
     @staticmethod
     def due_of(landed: Landed) -> Due:
-        """Return what was due of a commit that landed."""
+        """Return what was due of a commit that landed, with the number of the rebuild that was written."""
         of: _OfCommit = landed.carried.of
-        return of.due
+        return replace(of.due, note=replace(of.due.note, rebuild=landed.carried.rebuild))
 
     def landed(self, tp: TopicPartition, landed: Landed) -> None:
         """Bring a shard's store to where Kafka has acknowledged it. Raises `StateStoreError`."""
@@ -359,6 +360,8 @@ class States:
             current=self.wall(),
         )
         done = shard.store.apply([*changes, landed.carried.position], shard.mark, after)
+        if of.position.rebuild != shard.position.rebuild:
+            shard.store.drop_below(of.position.generation.to_bytes(4, "big"))
         with self._lock:
             shard.mark, shard.position, shard.computed, shard.chosen = after, of.position, None, ""
             shard.broker = landed.at, self.clock()
