@@ -291,3 +291,11 @@ def test_loss_that_parks_a_partition_is_accepted_by_its_first_offset_and_recorde
     assert isinstance(newest, CommandEntry)
     assert (newest.what, newest.who, newest.details["lost"]) == ("skip-record", "ann", 40)
     assert newest.details["error"] == why
+    site.failing["t", 3] = {"offset": 30, "error": "the timer of key (1,) failed", "timer": True}
+    code, said = answer("dead-letter-record")
+    assert (code, "there is no letter to write; skip-record drops the timer" in said) == (2, True)
+    code, said = answer("skip-record")
+    assert (code, "the timer that fails at offset 30 of partition 3 of topic 't' is dropped" in said) == (
+        0,
+        True,
+    )

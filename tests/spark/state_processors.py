@@ -47,6 +47,24 @@ class Announced(Totals):
             yield (row.key, json.dumps({"n": row.n, "total": row.total}))
 
 
+class Alarmed(Totals):
+    """Sets a timer with the first record of a key, which fails for one key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        super().init(handle)
+        self.handle = handle
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        if not self.totals.exists():
+            self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
+        yield from super().handleInputRows(key, rows, timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        if key[0] == "1":
+            raise OSError("no service")
+        return iter(())
+
+
 def totals_in_arrow(rows: pa.Table, state: Any) -> pa.Table:
     sums = rows.group_by("key", use_threads=False).aggregate([("amount", "count"), ("amount", "sum")])
     before = state.get("totals", sums["key"])

@@ -12,11 +12,13 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
+from muster.core.model import Seek, SeekState
+from muster.core.parking import Answer
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from muster.sinks import Batch
 from tests.conftest import Eventually
-from tests.spark.state_processors import Announced, Totals, TotalsInPandas, totals_in_arrow
+from tests.spark.state_processors import Alarmed, Announced, Totals, TotalsInPandas, totals_in_arrow
 from tests.support.kafka_topics import make_topic
 from tests.support.state_query import Make, begin_at_the_first_record, committed_records
 
@@ -108,6 +110,64 @@ def test_totals_by_key_go_on_at_the_next_owner(
             query.hold(topic, range(3))
             eventually(lambda: handler.rows == expected(numbers), 120, "all counted")  # noqa: B023
             assert handler.error is None
+
+
+def test_failing_timer_parks_its_shard_until_it_is_dropped(
+    state_query: Make,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    topic: str,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    def call(batch: Batch, frame: DataFrame) -> DataFrame | None:
+        return batch.state.transformWithState(frame, ["key"], Alarmed(), TOTALS, timeMode="ProcessingTime")
+
+    handler = Handler(call)
+    send(kafka, topic, range(70))
+    with state_query(tmp_path, handler) as query:
+        query.hold(topic, range(3))
+        eventually(lambda: query.agent.failing, 120, "parked")
+        ((parked, failing),) = query.agent.failing.items()
+        assert failing.timer
+        assert failing.error.startswith("the timer of key ('1',) at ")
+        assert failing.error.endswith(" failed: OSError: no service")
+        assert handler.rows == expected(range(70))
+        send(kafka, topic, range(70, 140))
+        others = group.end_offsets([(topic, p) for p in range(3) if (topic, p) != parked])
+        eventually(lambda: group.committed(others) == others, 60, "the others go on")
+        assert not query.agent.answer(parked, failing.offset, Answer.DEAD_LETTER, "ann")
+        assert query.agent.answer(parked, failing.offset, Answer.RETRY, "ann")
+        eventually(lambda: parked in query.agent.failing, 60, "parked again")
+        assert query.agent.answer(parked, failing.offset, Answer.SKIP, "ann")
+        eventually(lambda: handler.rows == expected(range(140)), 60, "all counted, of each key")
+        assert query.agent.failing == {}
+
+
+def test_records_that_a_seek_skips_change_no_state(
+    state_query: Make,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    topic: str,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    handler = Handler(CALLS["rows"])
+    send(kafka, topic, range(70))
+    with state_query(tmp_path, handler, most=20) as query:
+        query.hold(topic, range(3))
+        eventually(lambda: handler.rows == expected(range(70)), 120, "all counted")
+        query.hold(topic, range(3), {p: Seek("s1", 0, state=SeekState.SKIP) for p in range(3)})
+        ends = group.end_offsets([(topic, p) for p in range(3)])
+
+        def read_again() -> bool:
+            found = group.positions(ends)
+            there = {tp: at.offset for tp, at in found.items() if at and "s1" in at.metadata}
+            return there == ends
+
+        eventually(read_again, 120, "all read again")
+        send(kafka, topic, range(70, 140))
+        eventually(lambda: handler.rows == expected(range(140)), 120, "what is new counts once")
 
 
 def committed_values(kafka: KafkaSettings, topic: str) -> list[tuple[str | None, dict[str, Any]]]:

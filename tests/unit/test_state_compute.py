@@ -40,7 +40,7 @@ from muster.consumer.state.compute import (
     in_task,
     unpacked,
 )
-from muster.consumer.state.errors import StateError, StateStoreError
+from muster.consumer.state.errors import StateError, StateStoreError, TimerFailedError, failed_timer
 from muster.consumer.state.handle import LARGEST, Handle, Overlay
 from muster.consumer.state.position import FIRST, Variable
 from muster.consumer.state.store import Store
@@ -59,6 +59,7 @@ class Shard:
         self.known: Mapping[str, Variable] = {}
         self.now, self.top = 1000, None
         self.changed = 0
+        self.done, self.dropped = 0, frozenset[tuple[int, str]]()
 
     def declared(self) -> Mapping[str, Variable]:
         if self.form == ARROW:
@@ -91,8 +92,9 @@ class Shard:
     def task(self) -> ShardTask:
         mark = self.store.mark
         return ShardTask(
-            str(self.store.folder), mark.upto, GENERATION, self.now, self.top, self.known, self.declared()
-        )
+            str(self.store.folder), mark.upto, GENERATION, self.now, self.top, self.known, self.declared(),
+            ("t", 0), self.done, self.dropped,
+        )  # fmt: skip
 
     def batch(self, rows: list[Row] | None) -> list[dict[str, Any]]:
         result = self.compute(rows)
@@ -405,9 +407,26 @@ def test_failing_timer_is_named_by_key_and_time(tmp_path: Path) -> None:
     shard = Shard(tmp_path, Fails(), mode=PROCESSING_TIME)
     shard.batch(keyed("a"))
     shard.now = 20_000
-    with pytest.raises(OSError, match="no") as raised:
+    with pytest.raises(TimerFailedError) as raised:
         shard.batch(None)
-    assert raised.value.__notes__ == ["in the timer of key ('a',) at 11000"]
+    found = failed_timer(f"TimerFailedError: {raised.value}")
+    assert found is not None
+    assert (found.tp, found.moment) == (("t", 0), 11_000)
+    assert found.why == "the timer of key ('a',) at 1970-01-01T00:00:11.000+00:00 failed: OSError: no"
+    shard.dropped = frozenset({(found.moment, found.digest)})
+    assert shard.batch(None) == []
+    shard.user, shard.dropped = Count(), frozenset()
+    assert shard.batch(keyed("a")) == [{"key": "a", "n": 2}], "the rest of the state stays"
+
+
+@pytest.mark.parametrize("form", [ROW, ARROW])
+def test_records_that_are_done_change_nothing(tmp_path: Path, form: str) -> None:
+    shard = Shard(tmp_path, FORMS[form], form)
+    shard.batch(keyed("a", "b"))
+    shard.done = 2
+    assert shard.batch(keyed("a", "b")) == []
+    assert shard.changed == 0
+    assert [row["key"] for row in shard.batch(keyed("a", "b", "c"))] == ["c"]
 
 
 def test_task_refuses_a_store_that_is_elsewhere(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ something is due."""
 from __future__ import annotations
 
 from muster.consumer.agent import Agent
-from muster.core.model import TopicAssignment, TopicPartition
+from muster.core.model import FailingRecord, Seek, SeekState, TopicAssignment, TopicPartition
 from muster.core.ownership import Due, Place
+from muster.core.parking import Answer
 from muster.core.positions import Committed
 
 TP: TopicPartition = ("t", 0)
@@ -45,6 +46,13 @@ class Consumer:
         batch = self.agent.batch_started()
         assert batch.due == due_state
         self.agent.batch_done(batch, None)
+
+    def fail(self, at: int, why: str) -> None:
+        """Have a batch without records fail with a timer."""
+        asked = self.agent.offer(self.token).asked
+        self.agent.planned(self.token, asked, self.ends, {"t": {0: (at, at)}}, {}, [], due=frozenset({TP}))
+        self.ends = {"t": {0: (at, at)}}
+        self.agent.timer_failed(self.agent.batch_started(), TP, why)
 
 
 def test_partition_is_offered_once_restored_and_committed() -> None:
@@ -102,3 +110,39 @@ def test_due_state_is_committed_where_it_stood() -> None:
         one.batch(9, 9, due=True)
         assert one.due()[TP].offset == 9
         one.commit()
+
+
+def test_failing_timer_parks_its_partition_until_an_answer() -> None:
+    dropped: list[TopicPartition] = []
+    one = Consumer()
+    one.agent.state_due, one.agent.drop_timer = lambda: frozenset({TP}), dropped.append
+    one.restored(None)
+    one.batch(4, 9)
+    one.commit()
+    for answer in (Answer.RETRY, Answer.SKIP):
+        one.fail(9, "the timer of key (1,) failed")
+        assert one.agent.failing[TP] == FailingRecord(
+            9, "the timer of key (1,) failed", parked=True, timer=True
+        )
+        assert "muster skip-record t 0 9" in one.agent.view().problems["parked t [0]"]
+        assert one.agent.due_state([TP]) == frozenset()
+        assert one.agent.turn([TP]) == {}
+        assert not one.agent.answer(TP, 9, Answer.DEAD_LETTER, "ann")
+        assert one.agent.answer(TP, 9, answer, "ann")
+        assert one.agent.due_state([TP]) == {TP}
+    assert dropped == [TP]
+    assert one.agent.failing == {}
+
+
+def test_seek_frees_a_partition_from_its_failing_timer() -> None:
+    one = Consumer()
+    one.agent.state_due = lambda: frozenset({TP})
+    one.restored(None)
+    one.batch(4, 9)
+    one.commit()
+    one.fail(9, "the timer of key (1,) failed")
+    asked = one.agent.offer(one.token).asked
+    seek = {TP: Seek("s1", 9, 7, SeekState.REBUILD)}
+    one.agent.planned(one.token, asked, one.ends, {"t": {0: (9, 9)}}, {}, [], sought=seek)
+    assert one.agent.failing == {}
+    assert one.due()[TP].seek == seek[TP]

@@ -134,6 +134,21 @@ def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(
     assert "dead-lettered" not in stuck_
 
 
+def test_failing_timer_is_asked_about_by_itself(world: SimulatedCluster) -> None:
+    owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
+    why = "the timer of key ('a',) at 2026-01-01T00:00:00.000+00:00 failed: OSError: no"
+    world.consumers[owner].failing["t", partition] = FailingRecord(30, why, parked=True, timer=True)
+    one = coordinator(world, KAFKA, settings=PATIENCE)
+    [question] = questions(one)
+    assert question.commands == ("retry-record", "skip-record")
+    assert why in question.body
+    assert "drops the timer, and skips no record" in question.body
+    [stuck_] = one.compute_assignment().stuck
+    assert stuck_.startswith("topic t is held up by timers of its state that fail: ")
+    assert "have the timer tried again, or dropped" in stuck_
+    assert "dead-letter" not in stuck_
+
+
 def test_records_that_fail_alike_are_one_question(world: SimulatedCluster) -> None:
     held = [(c, tp) for c in world.consumers.values() for tp in sorted(c.running)]
     errors = {"t": "OSError: no sink", "u": "OSError: no table"}

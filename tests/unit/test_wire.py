@@ -93,10 +93,13 @@ def test_topic_id_that_is_none_is_named(topic_id: str) -> None:
 
 
 def test_lost_records_of_a_parked_partition_are_read_leniently() -> None:
-    failing = '{"0":{"offset":30,"lost":40,"parked":true},"1":{"offset":30,"lost":-1}}'
+    failing = '{"0":{"offset":30,"lost":40,"parked":true},"1":{"offset":30,"lost":-1,"timer":true}}'
     topic = f'{{"running":[0],"starting":[],"closing":[],"failing":{failing}}}'
     answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
-    assert answer.on("t").failing == {0: FailingRecord(30, parked=True, lost=40), 1: FailingRecord(30)}
+    assert answer.on("t").failing == {
+        0: FailingRecord(30, parked=True, lost=40),
+        1: FailingRecord(30, timer=True),
+    }
 
 
 def test_seconds_of_a_batch_are_read_leniently() -> None:

@@ -448,7 +448,7 @@ COMMANDS: Mapping[str, Command] = {
             fields=RECORD,
             documentation=(
                 "If it still fails, a person is asked again. Where failOnDataLoss has parked the partition at this "
-                "offset, Kafka is asked again for its records."
+                "offset, Kafka is asked again for its records. Where a timer of its state fails, that is tried again."
             ),
             foresee=partial(foresee_answer, Answer.RETRY),
         ),
@@ -464,7 +464,9 @@ COMMANDS: Mapping[str, Command] = {
             documentation=(
                 "Kafka has the record for as long as its topic keeps records. To keep it, dead-letter it. Where "
                 "failOnDataLoss has parked the partition at this offset, the loss is accepted: the partition goes on "
-                "at the next record that there is."
+                "at the next record that there is.\n\n"
+                "A skipped record changes no state by key. Where a timer of the state fails at this offset, the "
+                "timer is dropped instead, and no record is skipped."
             ),
             risky=True,
             foresee=partial(foresee_answer, Answer.SKIP),
@@ -479,8 +481,9 @@ COMMANDS: Mapping[str, Command] = {
             run=partial(answer_record, Answer.DEAD_LETTER),
             fields=RECORD,
             documentation=(
-                "The letter and the offset after the record are committed in one transaction. 'muster deadletters' "
-                "lists the letters, and replay-deadletters writes them back once the handler is mended."
+                "The letter and the offset after the record are committed in one transaction; the record changes no "
+                "state by key. 'muster deadletters' lists the letters, and replay-deadletters writes them back once "
+                "the handler is mended."
             ),
             foresee=partial(foresee_answer, Answer.DEAD_LETTER),
         ),

@@ -129,6 +129,8 @@ class Agent:
     """Whether a topic has state by key."""
     state_due: Callable[[], frozenset[TopicPartition]] = frozenset
     """The partitions of which something of their state is due."""
+    drop_timer: Callable[[TopicPartition], None] = lambda _tp: None
+    """Leaves out the timer of a partition that fails."""
     on_poison: OnPoison = OnPoison.PARK
     fail_on_data_loss: bool = False
     """Whether a partition is parked of which Kafka has no more what is to be read next."""
@@ -485,6 +487,8 @@ class Agent:
             self._turns.forget(sought or {})
             for tp in sought or {}:
                 self._damaged.pop(tp, None)
+                if (why := self._parking.all.get(tp)) is not None and why.timer:
+                    self._unpark(tp)
                 self._counters.left_out.sought(tp, own.held[tp].claim_epoch)
             self._counters.seeks += len(sought or {})
             self._unpark_elsewhere()
@@ -662,6 +666,23 @@ class Agent:
                 return
             self._unread.note(self._as_unread(failure), self.clock())
             self._say_what_is_unread()
+
+    def timer_failed(self, plan: BatchPlan, tp: TopicPartition, why: str) -> None:
+        """Take note that a batch failed with a timer of a partition's state, which is no fault of its records. The
+        partition is parked, and the others go on."""
+        with self.change() as own:
+            self._batch_began = None
+            own.failed(plan)
+            self._counters.handler_failures += 1
+            if (held := own.held.get(tp)) is None or held.planned is None:
+                return
+            self._parking.park(tp, Parked(held.planned, why, 0, time.time(), timer=True))
+            self.problem(
+                _parked(tp),
+                f"topic {tp[0]!r}, partition {tp[1]} is parked: {why}. Have the timer dropped with "
+                f"'muster skip-record {tp[0]} {tp[1]} {held.planned}', which skips no record, or tried again with "
+                "'muster retry-record'",
+            )
 
     def _as_unread(self, failure: ReadFailure) -> dict[TopicPartition, ReadFailure]:
         """Return what is held and cannot be read for the same reason: a right is a whole topic's, say."""
@@ -956,7 +977,9 @@ class Agent:
                 if record.tries
             }
             return found | {
-                tp: FailingRecord(why.offset, why.said, why.attempts, True, why.answer or "", why.lost)
+                tp: FailingRecord(
+                    why.offset, why.said, why.attempts, True, why.answer or "", why.lost, why.timer
+                )
                 for tp, why in self._parking.all.items()
             }
 
@@ -981,6 +1004,8 @@ class Agent:
                 return False  # it cannot be read
             if found.lost:
                 return self._answer_loss(tp, answer, by)
+            if found.timer:
+                return self._answer_timer(tp, answer, by)
             done = self._try_again(tp, found) if answer is Answer.RETRY else self._leave_out(tp, answer, by)
             if done:
                 self._go_on(tp[0])
@@ -1018,6 +1043,17 @@ class Agent:
             self._unpark(tp)
         else:
             self._parking.answered(tp, answer, by)
+        return True
+
+    def _answer_timer(self, tp: TopicPartition, answer: Answer, by: str) -> bool:
+        if answer is Answer.DEAD_LETTER:
+            return False
+        if answer is Answer.SKIP:
+            log.warning(
+                "topic %r, partition %d: %s; it is dropped, by %s", *tp, self._parking.all[tp].error, by
+            )
+            self.drop_timer(tp)
+        self._unpark(tp)
         return True
 
     def accepts(self, tp: TopicPartition, jump: Jump) -> bool:

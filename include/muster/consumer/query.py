@@ -34,7 +34,7 @@ from muster.consumer.cause import DEATH, cause
 from muster.consumer.connector import FORMAT, SCRATCH, SCRATCH_CLASS
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
-from muster.consumer.state.errors import NoState, StateError, StateStoreError
+from muster.consumer.state.errors import FailedTimer, NoState, StateError, StateStoreError, failed_timer
 from muster.core.model import TopicPartition
 from muster.core.ownership import BatchPlan
 from muster.core.turns import Failure
@@ -185,6 +185,11 @@ class QuerySupervisor:
                 log.warning("%s; of the batch %s nothing counts", failure, plan.offsets)
                 self._agent.batch_unread(plan, failure)
                 return
+            if (timer := _failed_timer(error)) is not None and self._states is not None:
+                log.exception("a timer failed with %s", plan.offsets)
+                self._states.timer_failed(timer)
+                self._agent.timer_failed(plan, timer.tp, timer.why)
+                return
             log.exception("the handler failed with %s", plan.offsets)
             self._due_done(plan, error)
             self._note_failure(batch)
@@ -228,11 +233,7 @@ class QuerySupervisor:
         self._states.due_done(plan.due & set(computed), failed=False)
         self._states.due_done(plan.due - set(computed), failed=True)
         shards = ", ".join(f"{topic} [{partition}]" for topic, partition in sorted(plan.due))
-        why = (
-            None
-            if error is None
-            else f"what is due of the state of {shards} failed: {cause(error)}{_notes(error)}"
-        )
+        why = None if error is None else f"what is due of the state of {shards} failed: {cause(error)}"
         self._agent.problem("timers", why)
 
     def _call(self, frame: DataFrame, batch: Batch) -> None:
@@ -268,13 +269,15 @@ class QuerySupervisor:
             self._tried[place] = (max(until, end), failures + 1) if begin < until else (end, 1)
 
 
-def _notes(error: BaseException) -> str:
-    return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-
-
 def _read_failure(error: BaseException) -> ReadFailure | None:
     """Find what the connector could not read, in an error or in what that was raised for."""
     return next(filter(None, (read_failure(str(each)) for each in _chain(error))), None)
+
+
+def _failed_timer(error: BaseException) -> FailedTimer | None:
+    """Find the timer in which a processor raised, in the same way."""
+    texts = (f"{type(each).__name__}: {each}" for each in _chain(error))
+    return next(filter(None, map(failed_timer, texts)), None)
 
 
 def _chain(error: BaseException) -> list[BaseException]:

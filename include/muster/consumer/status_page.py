@@ -153,6 +153,7 @@ def _topic(view: AgentSnapshot, topic: str) -> dict[str, Any]:
                 "parked": record.parked,
                 "answer": record.answer or None,
                 **({"lost": record.lost} if record.lost else {}),
+                **({"timer": True} if record.timer else {}),
             }
             for (name, partition), record in sorted(view.failing.items())
             if name == topic

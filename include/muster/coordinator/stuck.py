@@ -109,10 +109,10 @@ def _about_topic(cluster: ClusterSettings, topic: str, waiting: list[Waiting]) -
 
 
 def _alike(waiting: Iterable[Waiting]) -> list[list[Waiting]]:
-    """Group what waits for a person by topic and kind of error; what is lost stays alone."""
+    """Group what waits for a person by topic and kind of error; what is lost, or a timer, stays alone."""
     groups: dict[tuple[object, ...], list[Waiting]] = {}
     for each in waiting:
-        alone = each.partitions if each.lost else ()
+        alone = each.partitions if each.lost or each.timer else ()
         groups.setdefault((each.topic, each.error, alone), []).append(each)
     return [sorted(alike, key=lambda each: each.partitions) for alike in groups.values()]
 
@@ -123,11 +123,10 @@ def _about_records(cluster: ClusterSettings, alike: list[Waiting]) -> Question:
         Record(each.topic, each.partitions[0], each.offset) for each in alike if each.offset is not None
     )
     where = f"{first.topic} [{first.partitions[0]}], offset {first.offset}"
-    if first.lost:
-        subject = f"What is to become of {where}?"
-        return Question(
-            first.consumer, subject, _about_loss(first, where), records, ("retry-record", "skip-record")
-        )
+    if first.lost or first.timer:
+        subject = f"What is to become of {'the timer at ' * first.timer}{where}?"
+        body = _about_timer(first, where) if first.timer else _about_loss(first, where)
+        return Question(first.consumer, subject, body, records, ("retry-record", "skip-record"))
     many = len(alike) > 1
     subject = (
         f"Is it the records or the sink? {first.topic}, {len(alike)} partitions fail with {first.error}"
@@ -141,7 +140,7 @@ def _about_records(cluster: ClusterSettings, alike: list[Waiting]) -> Question:
         if cluster.fencing
         else f"{them.capitalize()} cannot be dead-lettered, because the cluster has `fencing: false`."
     )
-    body = (
+    about = (
         _failing_table(alike),
         _SINK_FIRST,
         f"**Retry the record** tries {them} again at once, after the handler was mended for example.",
@@ -151,7 +150,7 @@ def _about_records(cluster: ClusterSettings, alike: list[Waiting]) -> Question:
         "The question closes by itself when no consumer fails with these any more.",
     )
     commands = ("retry-record", "skip-record", "dead-letter-record")
-    return Question(first.consumer, subject, "\n\n".join(body), records, commands)
+    return Question(first.consumer, subject, "\n\n".join(about), records, commands)
 
 
 def _failing_table(alike: list[Waiting]) -> str:
@@ -160,6 +159,16 @@ def _failing_table(alike: list[Waiting]) -> str:
         for each in alike
     ]
     return "\n".join(["| partition | offset | consumer | why |", "| --- | --- | --- | --- |", *_cut(rows)])
+
+
+def _about_timer(waiting: Waiting, where: str) -> str:
+    body = (
+        f"Consumer **{waiting.consumer}** does not get past {where}: {_cell(waiting.why)}",
+        "**Retry the record** tries the timer again, after the handler was mended for example.",
+        "**Skip the record** drops the timer, and skips no record; the rest of the state stays as it is.",
+        "The question closes by itself when the partition gets on.",
+    )
+    return "\n\n".join(body)
 
 
 def _about_loss(waiting: Waiting, where: str) -> str:

@@ -68,7 +68,9 @@ class Waiting:
     lost: int = 0
     """That record is the first of so many that Kafka has no more, and not one that a handler fails with."""
     error: str = ""
-    """The kind of error that the handler fails with; '' if the record is lost."""
+    """The kind of error that the handler fails with; '' if the record is lost, or a timer fails."""
+    timer: bool = False
+    """A timer of the partition's state fails before that record."""
     asked: bool = True
     """A person is to be asked about it: none has decided it, and it is not within a bound that was set."""
     since: float | None = None
@@ -398,9 +400,18 @@ def _failing(topic: str, partition: int, consumer: str, record: FailingRecord) -
         why = f"a person decided to {record.answer} offset {record.offset}, which is not done yet"
         return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why, asked=False)
     why = f"the partition is parked, {why_failing(record)}" if record.parked else why_failing(record)
-    kind, phase = "" if record.lost else Failure(record.error).kind, Phase.PROGRESS
+    kind, phase = "" if record.lost or record.timer else Failure(record.error).kind, Phase.PROGRESS
     return Waiting(
-        topic, consumer, phase, (partition,), why, record.offset, record.lost, kind, asked=record.parked
+        topic,
+        consumer,
+        phase,
+        (partition,),
+        why,
+        record.offset,
+        record.lost,
+        kind,
+        record.timer,
+        asked=record.parked,
     )
 
 
@@ -493,6 +504,8 @@ def _stuck_message(given: Situation, topic: str, waiting: list[Waiting]) -> str 
     elif records:
         lost = all(each.lost for each in records)
         lasting = f"is held up by records that {'Kafka has no more' if lost else 'its handler fails with'}"
+        if all(each.timer for each in records):
+            lasting = "is held up by timers of its state that fail"
     elif snapshot is not None and state is not None and overdue(snapshot, given.now, given.stuck_after):
         lasting = f"is {state.state} for {given.now - state.since:.0f} s, longer than {limit}"
     elif (
@@ -534,7 +547,11 @@ def step(waiting: Iterable[Waiting], live: Collection[str]) -> str:
         )
     if any(each.error for each in waiting):
         steps.append("look first at whether the handler's sink works")
-    if any(each.offset is not None and not each.lost for each in waiting):
+    if any(each.timer for each in waiting):
+        steps.append(
+            "have the timer tried again, or dropped (muster retry-record and skip-record, or the page)"
+        )
+    if any(each.offset is not None and not (each.lost or each.timer) for each in waiting):
         steps.append(
             "have the record retried, skipped or dead-lettered (muster retry-record, skip-record and "
             "dead-letter-record, or the page)"

@@ -220,7 +220,8 @@ class FailingRecord:
     """A record that a handler fails with alone: its offset, the last error, and how many times it was tried; 0 times
     if the handler rejects it, and may not.
 
-    With `lost` it is the first of so many that Kafka has no more, and `error` says why.
+    With `lost` it is the first of so many that Kafka has no more, and `error` says why. With `timer` it is the next
+    one, and a timer of the partition's state fails before it, which `error` names.
 
     `parked`: a person is asked about it. `answer` is what was decided about it and is not done
     yet: `skip`, `dead_letter`, or '' for nothing.
@@ -232,6 +233,7 @@ class FailingRecord:
     parked: bool = False
     answer: str = ""
     lost: int = 0
+    timer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

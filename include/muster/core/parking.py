@@ -1,5 +1,5 @@
 """Partitions that are held and not read for now, each with the reason: an answer about a record is under way, or
-Kafka has records no more, if `failOnDataLoss` is set.
+Kafka has records no more, if `failOnDataLoss` is set; or a timer of the partition's state fails.
 
 A partition is parked in the process that owns it. Another owner, or the same one after a restart, tries the record
 again, or finds the gap again. What a person, or the setting `on_poison`, decided is the `answer`.
@@ -37,7 +37,8 @@ class Answer(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Parked:
     """Why a partition is parked: the record at `offset` failed `attempts` times alone, with `error` the last time; or
-    the records from `offset` on are lost, and it would go on as `loss` says.
+    the records from `offset` on are lost, and it would go on as `loss` says; or it stands there with a `timer` that
+    fails.
 
     `answer` is what was decided about it and is not done yet, `by` is who decided.
     """
@@ -53,6 +54,7 @@ class Parked:
     """The handler rejects the record, and may reject no more of its topic until a person answers."""
     unwritten: str = ""
     """Why its dead letter, which was decided, could not be written."""
+    timer: bool = False
 
     @property
     def said(self) -> str:

@@ -576,6 +576,7 @@ def _failing(failing: object) -> dict[int, FailingRecord]:
                 parked=entry.get("parked") is True,
                 answer=_text(entry.get("answer")),
                 lost=_count(entry.get("lost")) or 0,
+                timer=entry.get("timer") is True,
             )
     return found
 

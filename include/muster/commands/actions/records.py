@@ -1,5 +1,6 @@
 """Answering about a record that a handler fails with: try it again, skip it, or write it to the dead-letter topic.
-About records that Kafka has no more, of which this is the first: look again, or go on behind them.
+About records that Kafka has no more, of which this is the first: look again, or go on behind them. About a timer of
+the partition's state that fails before the record: try it again, or drop it.
 
 The answer is a key in Consul that names the record by its offset, so it cannot meet another one. The owner of the
 partition sees it within a second, and carries it out between two batches: what is skipped or dead-lettered counts
@@ -48,7 +49,7 @@ def foresee_answer(
     tp = topic, partition
     failing, record = _checked(target, tp, offset, answer)
     becomes, found = _words(target, tp, failing.owner, record, answer)
-    content = () if record.lost else _content(target, failing.assignment, tp, offset)
+    content = () if record.lost or record.timer else _content(target, failing.assignment, tp, offset)
     return Foreseen((), (*content, found, becomes))
 
 
@@ -80,6 +81,10 @@ def _checked(
             f"offset {offset} of {where} is lost, so no letter of it can be written; skip it, and the partition goes "
             "on behind what is lost"
         )
+    if record.timer and answer is Answer.DEAD_LETTER:
+        raise CommandError(
+            f"in {where} a timer fails, and no record, so there is no letter to write; skip-record drops the timer"
+        )
     return failing, record
 
 
@@ -91,14 +96,25 @@ def _words(
     if record.lost:
         does = "goes on behind what is lost" if answer is Answer.SKIP else "looks for its records again"
         return f"{where} {does}, at offset {record.offset}", f"at consumer {owner}: {record.error}"
+    if record.timer:
+        does = "is dropped, and no record is skipped" if answer is Answer.SKIP else "is tried again"
+        return (
+            f"the timer that fails at offset {record.offset} of {where} {does}",
+            f"at consumer {owner}: {record.error}",
+        )
     becomes = {
         Answer.RETRY: "is tried again",
         Answer.SKIP: "is skipped",
         Answer.DEAD_LETTER: f"goes to topic {target.cluster.dead_letter_topic}",
     }[answer]
+    state = (
+        "; it changes no state by key"
+        if answer is not Answer.RETRY and target.cluster.has_state(tp[0])
+        else ""
+    )
     failed = f"it failed {record.attempts} times alone at consumer {owner}"
     return (
-        f"the record at offset {record.offset} of {where} {becomes}",
+        f"the record at offset {record.offset} of {where} {becomes}{state}",
         f"{failed if record.attempts else f'at consumer {owner}'}: {record.error}",
     )
 

@@ -7,10 +7,11 @@ of, its changes, and the records for a topic.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 from muster.consumer.state.bulk import BulkState
-from muster.consumer.state.errors import StateError, StateStoreError
+from muster.consumer.state.errors import FailedTimer, StateError, StateStoreError, TimerFailedError
 from muster.consumer.state.handle import (
     EVENT_TIME,
     NO_TIME,
@@ -42,6 +43,8 @@ SHARD, CHANGES, OUTPUT = "__muster_shard", "__muster_changes", "__muster_output"
 RESULT = [pa.field(SHARD, pa.string()), pa.field(CHANGES, pa.binary()), pa.field(OUTPUT, pa.binary())]
 PAIRS = pa.schema([("k", pa.binary()), ("v", pa.binary())])
 _readers = Readers()
+_SHOWN = 100
+"""Characters of a key in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,11 @@ class ShardTask:
     """The variables as they were written."""
     declared: Mapping[str, Variable]
     """Those that the processor has."""
+    tp: TopicPartition
     done: int = 0
     """Records before that offset do not change the state."""
+    dropped: frozenset[tuple[int, str]] = frozenset()
+    """Timers that a person dropped: their moments, and the digests of their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +213,25 @@ def _process(
     for moment, data in handle.due_timers(until) if until is not None else ():
         handle.key, key = data, key_of(data)
         handle.drop_timer(moment, data)
+        if task.dropped and (moment, digest_of(data)) in task.dropped:
+            continue
         try:
             found = processor.handleExpiredTimer(key, values, ExpiredTimerInfo(moment))
             outputs.extend(_called(found))
-        except Exception as error:
-            error.add_note(f"in the timer of key {key} at {moment}")
+        except StateStoreError:
             raise
+        except Exception as error:
+            when = datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            why = f"the timer of key {str(key)[:_SHOWN]} at {when} failed: {what}"
+            raise TimerFailedError(str(FailedTimer(task.tp, moment, digest_of(data), why))) from error
     processor.close()
     return _table_of(work, outputs)
+
+
+def digest_of(key: bytes) -> str:
+    """Return what a key is known by in an error, which may be long."""
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
 def _called(found: Iterable[Any] | None) -> Iterable[Any]:

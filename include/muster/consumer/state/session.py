@@ -188,7 +188,7 @@ class BatchState:
             ) from error
         begins = {**self.due, **{tp: begin for tp, (begin, _) in self.ranges.items()}}
         views = {tp: self.states.view(tp, begin) for tp, begin in begins.items()}
-        shards = {tp: self._task(view, loads(packed), mode, variables) for tp, view in views.items()}
+        shards = {tp: self._task(tp, view, loads(packed), mode, variables) for tp, view in views.items()}
         work = Work(form, loads(packed), tuple(keys), columns, mode, event_time, late_by, bool(topic), shards)
         found, rows = self._run(frame, work)
         for tp, view in views.items():
@@ -222,6 +222,7 @@ class BatchState:
 
     @staticmethod
     def _task(
+        tp: TopicPartition,
         view: View,
         user: Any,
         mode: str,
@@ -247,7 +248,9 @@ class BatchState:
             position.top,
             dict(position.variables),
             handle.variables(),
+            tp,
             position.done,
+            view.dropped,
         )
 
     def _run(self, frame: DataFrame, work: Work) -> tuple[dict[TopicPartition, Result], DataFrame | None]:

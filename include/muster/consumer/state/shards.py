@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from muster.consumer.state.errors import StateError, StateStoreError
+from muster.consumer.state.errors import FailedTimer, StateError, StateStoreError
 from muster.consumer.state.handle import EXPIRIES, PROCESSING_TIME, TIMERS, first_due
 from muster.consumer.state.position import ANYWHERE, KEY, Position, TakenUp, moved, take_up
 from muster.consumer.state.store import Change, Mark, Reader, Store, remove
@@ -69,6 +69,8 @@ class View:
     position: Position
     now: int
     """The processing time, in milliseconds since the epoch."""
+    dropped: frozenset[tuple[int, str]] = frozenset()
+    """The timers that a person dropped, as `ShardTask` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class Shard:
     not_before: float = 0.0
     """Until when, on the monotonic clock, what is due waits because it failed."""
     pause: float = FIRST_PAUSE
+    failed: tuple[int, str] | None = None
+    """The timer in which the processor raised last, by its moment and the digest of its key."""
+    dropped: frozenset[tuple[int, str]] = frozenset()
+    """Those that a person dropped, until a batch without them is committed."""
 
     def look(self) -> None:
         """See what is due next."""
@@ -262,7 +268,8 @@ class States:
             shard = self._running(tp)
             if shard.position.offset not in {ANYWHERE, begin}:
                 raise _elsewhere(tp)
-            return View(shard.store.folder, shard.mark.upto, shard.position, shard.now(self.clock, self.wall))
+            now = shard.now(self.clock, self.wall)
+            return View(shard.store.folder, shard.mark.upto, shard.position, now, shard.dropped)
 
     def reader(self, tp: TopicPartition) -> Reader:
         """Return what reads a shard's store in this process. Raises `StateStoreError`."""
@@ -302,6 +309,20 @@ class States:
                 shard = self._shards[tp]
                 shard.not_before = self.clock() + shard.pause if failed else 0.0
                 shard.pause = min(LONGEST_PAUSE, 2 * shard.pause) if failed else FIRST_PAUSE
+
+    def timer_failed(self, failed: FailedTimer) -> None:
+        """Take note of the timer in which the processor raised."""
+        with self._lock:
+            if (shard := self._shards.get(failed.tp)) is not None:
+                shard.failed = failed.moment, failed.digest
+
+    def drop_timer(self, tp: TopicPartition) -> None:
+        """Leave out the timer in which the processor raised last, as a person has decided: it goes with the next
+        batch, and the processor is not called for it."""
+        with self._lock:
+            if (shard := self._shards.get(tp)) is not None and shard.failed is not None:
+                shard.dropped |= {shard.failed}
+                shard.failed = None
 
     # -- commits ------------------------------------------------------------------------------------------
 
@@ -364,6 +385,7 @@ class States:
             shard.store.drop_below(of.position.generation.to_bytes(4, "big"))
         with self._lock:
             shard.mark, shard.position, shard.computed, shard.chosen = after, of.position, None, ""
+            shard.dropped = shard.dropped if of.computed is None else frozenset()
             shard.broker = landed.at, self.clock()
             shard.look()
         if not done:
