@@ -206,7 +206,8 @@ class World:
         self.check(new.time >= old.time, "processing time goes back")
         self.check(computed.begin == old.offset, "a batch does not follow the one before")
         changes, top = fold(self.state, self.input[max(computed.begin, self.done) : computed.end], old.top)
-        made = dict(zip((key[4:] for key in carried.keys), carried.values, strict=True))
+        keys = zip(carried.keys, carried.values, strict=True)
+        made = {key[4:]: value for key, value in keys if key.startswith(prefix(self.rebuilt))}
         self.check((made, new.top) == (changes, top), "a batch is not what its records say")
         after: dict[bytes, bytes | None] = {**self.state, **changes}
         self.state = {key: value for key, value in after.items() if value is not None}

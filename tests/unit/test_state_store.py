@@ -103,3 +103,12 @@ def test_stores_that_nothing_used_for_long_are_removed(tmp_path: Path) -> None:
     states.release()
     States("c", "me", KAFKA, [".*"], tmp_path)._place()
     assert [path.name for path in (place / "t").iterdir()] == ["young"]
+
+
+def test_keys_below_a_rebuild_are_found_by_their_whole_names(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s", "one", 5.0)
+    old, new = [b"\x01a", b"\x01" + b"b" * LONGEST_KEY], [b"\x02a"]
+    changes = [(key, b"v") for key in (*old, *new, b"\x00position")]
+    assert store.apply(changes, store.mark, store.mark)
+    assert store.reader().below(b"\x02", 10) == old
+    assert store.reader().below(b"\x02", 1) == old[:1]

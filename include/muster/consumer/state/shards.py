@@ -42,6 +42,8 @@ OLDEST = KEPT_DELETIONS / 1000 / 2
 """Seconds after which a store that was not current since is not trusted: Kafka may have forgotten deletions."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds until timers that failed are tried again, at first and at most."""
+DELETED_AT_ONCE = 10_000
+"""Keys from before a rebuild that one commit deletes."""
 KEPT = 7 * 86_400.0
 """Seconds after which files of shards that went are removed."""
 
@@ -123,6 +125,19 @@ class Shard:
         finally:
             reader.close()
         self.due = min((at for at in found if at is not None), default=None)
+
+    def of_lower_rebuilds(self, position: Position) -> list[bytes]:
+        """Return keys of lower rebuilds than that of `position`, as many as are deleted at once."""
+        if not position.rebuild:
+            return []
+        try:
+            reader = self.store.reader()
+            try:
+                return reader.below(position.generation.to_bytes(4, "big"), DELETED_AT_ONCE)
+            finally:
+                reader.close()
+        except StateStoreError:
+            return []  # the next batch, or the write after this commit, fails with it
 
     def now(self, clock: Callable[[], float], wall: Callable[[], float]) -> int:
         """Return the processing time of a batch that begins now: by the brokers' clock, and never before an earlier
@@ -209,8 +224,6 @@ class States:
             if found.position is None:
                 return found
             shard = Shard(asked.claim_epoch, reader.topic, store, mark, found.position, found.chosen)
-            if position is not None:
-                store.drop_below(position.generation.to_bytes(4, "big"))
             shard.look()
             with self._lock:
                 self._shards[tp] = shard
@@ -346,6 +359,10 @@ class States:
                 return None
             after = shard.position if computed is None else replace(computed.after, seq=shard.position.seq)
             position = moved(after, due.offset, due.note, due.seek)
+            keys: Sequence[bytes] = () if computed is None else computed.keys
+            values: Sequence[bytes | None] = () if computed is None else computed.values
+            if old := shard.of_lower_rebuilds(position):
+                keys, values = [*old, *keys], [*([None] * len(old)), *values]
             return Carried(
                 shard.changelog,
                 tp[1],
@@ -353,8 +370,8 @@ class States:
                 position.seq,
                 position.rebuild,
                 (KEY, position.text()),
-                computed.keys if computed is not None else (),
-                computed.values if computed is not None else (),
+                keys,
+                values,
                 computed.output if computed is not None else (),
                 _OfCommit(due, position, computed),
             )
@@ -381,8 +398,6 @@ class States:
             current=self.wall(),
         )
         done = shard.store.apply([*changes, landed.carried.position], shard.mark, after)
-        if of.position.rebuild != shard.position.rebuild:
-            shard.store.drop_below(of.position.generation.to_bytes(4, "big"))
         with self._lock:
             shard.mark, shard.position, shard.computed, shard.chosen = after, of.position, None, ""
             shard.dropped = shard.dropped if of.computed is None else frozenset()

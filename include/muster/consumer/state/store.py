@@ -113,14 +113,6 @@ class Store:
             transaction.put(_META, _text(after))
         return True
 
-    def drop_below(self, first: bytes) -> None:
-        """Delete the keys below `first`, but for those that begin with a zero."""
-        with _named(self.folder), self._environment.begin(write=True) as transaction:
-            cursor = transaction.cursor()
-            found = cursor.set_range(_DATA + b"\x01")
-            while found and cursor.key() < _DATA + first:
-                found = cursor.delete()
-
     def count(self) -> tuple[int, int]:
         """Return how many keys it holds, and how many bytes it takes on disk."""
         with _named(self.folder):
@@ -177,6 +169,17 @@ class Reader:
                 if key.startswith(prefix):
                     yield key, value
                 found = cursor.next()
+
+    def below(self, first: bytes, most: int) -> list[bytes]:
+        """Return the keys below `first`, `most` of them, without those that begin with a zero."""
+        keys: list[bytes] = []
+        with _named(self._folder):
+            cursor = self._transaction.cursor()
+            found = cursor.set_range(_DATA + b"\x01")
+            while found and cursor.key() < _DATA + first and len(keys) < most:
+                keys.append(_parts(cursor.key()[1:], cursor.value())[0])
+                found = cursor.next()
+        return keys
 
     def close(self) -> None:
         """End the look at that moment."""
