@@ -16,6 +16,7 @@ from muster.commands.audit import carry_out, foreseen
 from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
+from muster.consumer.state.position import KEY, Position
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import PartitionsReport
 from muster.core.history import Transitions
@@ -25,6 +26,7 @@ from muster.core.wire import assignment_path, format_state, parse_assignment, st
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.edges.kafka_fencing import FencedCommits
+from muster.edges.state_changelog import changelog_topic
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -306,6 +308,27 @@ def test_seek_without_state_takes_no_choice(world: SeekedTopic) -> None:
     with pytest.raises(CommandError, match="no changelog has a position of it"):
         world.seek("changelog")
     assert world.asked_for() == {}
+
+
+def test_seek_to_the_changelog_goes_where_the_state_is(world: SeekedTopic) -> None:
+    world.with_state()
+    world.stable("one")
+    changelog = changelog_topic(world.hand.cluster, world.topic)
+    admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(changelog, PARTITIONS, 1)])[changelog].result(20)
+    producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers})
+    for value in (Position(10).text(), Position(70).text()):
+        producer.produce(changelog, value, KEY, 1)
+        producer.produce(changelog, b"1", b"\x01key", 1)
+    assert producer.flush(30) == 0
+    with world.live("one"):
+        with pytest.raises(CommandError, match=r"partition 0: no changelog has a position of it"):
+            world.seek("changelog", "0-1", state="again")
+        outcome = world.seek("changelog", "1", state="again")
+    assert outcome.lines[1].startswith(
+        f"topic {world.topic}, partition 1: 60 -> 70, 10 record(s) are passed over"
+    )
+    assert world.asked_for() == {1: 70}
 
 
 def test_seek_with_state_needs_an_owner(world: SeekedTopic, caplog: pytest.LogCaptureFixture) -> None:

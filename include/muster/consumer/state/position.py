@@ -173,5 +173,5 @@ def moved(now: Position, offset: int, note: Note, seek: Seek | None = None) -> P
     if seek is not None and seek.state is SeekState.SKIP:
         return replace(new, done=max(now.offset, now.done))
     new = replace(new, top=None, done=0)
-    rebuilds = seek is not None and seek.rebuild
+    rebuilds = seek is not None and (seek.rebuild or seek.state is SeekState.REBUILD)
     return _emptied(new, max(now.rebuild + 1, note.rebuild)) if rebuilds else new
