@@ -52,7 +52,7 @@ def test_store_of_a_lost_end_is_restored(tmp_path: Path, rule: str) -> None:
             upto, world.end, world.harmed = world.end, start, True
             world.seek = Seek("s1", 2)
             world.input += [Record(b"a", 1, 5)] * 9
-            drive(world, 1, lambda: world.end > upto and world.seek is None)
+            drive(world, 1, lambda: world.end > upto and not world.asks)
             world.input.append(Record(b"lost", 1, 5))
             drive(world, 0)
 

@@ -14,6 +14,8 @@ history break a promise:
 - skip: if it does, records that have changed the state do not change it again
 - rebuild: a rebuild raises its number, and nothing is read that was written under a lower one
 - number: the group has that number, too
+- once: a seek whose id is in the position was carried out, though it is still asked for
+- choice: such a seek is no choice where the two differ
 - history: a store of another history is restored
 - age: a store that was not current for long is restored
 - time: processing time never goes back
@@ -40,7 +42,7 @@ from muster.settings.connections import KafkaSettings
 
 RULES = (
     *("claim_first", "compare", "compare_all", "claim_again", "end", "ack", "both", "watermark", "history"),
-    *("age", "time", "skip", "rebuild", "number"),
+    *("age", "time", "skip", "rebuild", "number", "once", "choice"),
 )
 TP = ("t", 0)
 DELAY, RETENTION, MOST = 2, 40, 3
@@ -98,6 +100,8 @@ class World:
         self.starts: list[int] = []
         self.group: Committed | None = Committed(0, format_stamp("c", "id"))
         self.seek: Seek | None = None
+        """The newest one that was asked for; it stays so when it is carried out."""
+        self.carried_out = set[str]()
         self.seeks = 0
         self.late: list[Callable[[], None]] = []
         self.fate = "ok"
@@ -119,6 +123,11 @@ class World:
         return Record(
             self.random.choice([b"a", b"b", b"c"]), self.random.choice([0, 1, 2]), self.random.randrange(20)
         )
+
+    @property
+    def asks(self) -> bool:
+        """Whether a seek is asked for that was not carried out."""
+        return self.seek is not None and self.seek.id not in self.carried_out
 
     # -- Kafka --------------------------------------------------------------------------------------------
 
@@ -174,8 +183,7 @@ class World:
         self.suspect = 0 if moves else self.suspect
         self.harmed = False
         self.landed += 1
-        if self.seek is not None and self.seek.id == position.move:
-            self.seek = None
+        self.carried_out.add(position.move)
         return Landed(carried, self.end, self.clock)
 
     def image(self) -> dict[bytes, bytes]:
@@ -197,11 +205,13 @@ class World:
             self.check(self.image() == self.state, "the changelog lacks what was committed")
             self.check(new.seq == old.seq + 1, "a commit does not follow the last one")
         else:
-            self.check(self.seek is not None and self.seek.id == new.move, "a seek is carried out twice")
+            self.check(self.seek is not None and self.seek.id == new.move, "an older seek is carried out")
+            self.check(new.move not in self.carried_out, "a seek is carried out twice")
             self.check(computed is None, "a seek changes state")
             self._judge_seek(new)
         self.check(new.rebuild == self.rebuilt, "it reads what was written under a lower number")
         if computed is None:
+            self.check(moves or new.offset == old.offset, "it goes elsewhere without a batch or a seek")
             return
         self.check(new.time >= old.time, "processing time goes back")
         self.check(computed.begin == old.offset, "a batch does not follow the one before")
@@ -243,7 +253,7 @@ class World:
         elif choice < 0.91:
             self.assigned = Owner(self, self.random.randrange(2), self.random.choice([0, -8]))
             self.owners.append((self.assigned, self.assigned.life()))
-        elif choice < (0.97 if self.harmed else 0.93) and self.seek is None:
+        elif choice < (0.97 if self.harmed else 0.93) and not self.asks:
             self.seeks += 1
             how = self.random.choice([*SeekState])
             rebuild = self.clock if how is SeekState.REBUILD else 0
@@ -359,6 +369,8 @@ class Owner:
             return
         yield
         self.known = taken.position
+        if world.seek is not None and not world.keeps("once"):
+            self.known = yield from self._commit(world.seek.offset, world.seek)
         if not taken.chosen and taken.position.offset != ANYWHERE:
             self.known = yield from self._commit(taken.position.offset)
         yield from self._go_on(self.known)
@@ -438,6 +450,7 @@ def leaving_out(rule: str) -> Iterator[None]:
         "skip": ("moved", lambda *what: replace(_moved(*what), done=0)),
         "rebuild": ("moved", lambda now, *more: replace(_moved(now, *more), rebuild=now.rebuild)),
         "history": ("_follows", lambda *_: True),
+        "choice": ("take_up", _take_any_choice),
         "age": ("OLDEST", float("inf")),
     }
     name, value = patches.get(rule, ("OLDEST", RETENTION / 2))
@@ -451,6 +464,13 @@ _taken, _moved = shards.take_up, shards.moved
 def _take_all(found: Position | None, committed: Committed | None, *more: Any) -> TakenUp:
     taken = _taken(found, committed, *more)
     return TakenUp(found) if taken.position is None and found is not None else taken
+
+
+def _take_any_choice(
+    found: Position | None, committed: Committed | None, topic_id: str, seek: str = "", end: int = 0
+) -> TakenUp:
+    taken = _taken(found, committed, topic_id, seek and f"{seek}-again", end)
+    return replace(taken, chosen=seek) if taken.chosen else taken
 
 
 def _take_by_offset(found: Position | None, committed: Committed | None, *more: Any) -> TakenUp:
