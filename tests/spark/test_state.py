@@ -20,6 +20,7 @@ from muster.sinks import Batch
 from tests.conftest import Eventually
 from tests.spark.state_processors import Alarmed, Announced, Totals, TotalsInPandas, totals_in_arrow
 from tests.support.kafka_topics import make_topic
+from tests.support.only_long import only_long
 from tests.support.state_query import Make, begin_at_the_first_record, committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -144,6 +145,7 @@ def test_failing_timer_parks_its_shard_until_it_is_dropped(
         assert query.agent.failing == {}
 
 
+@only_long
 def test_records_that_a_seek_skips_change_no_state(
     state_query: Make,
     kafka: KafkaSettings,
