@@ -9,10 +9,10 @@ import pytest
 
 from muster.core.model import Seek
 from tests.support.only_long import LONG
-from tests.support.state_world import RULES, BrokenError, Owner, Record, World, leaving_out, play
+from tests.support.state_world import RETENTION, RULES, BrokenError, Owner, Record, World, leaving_out, play
 
 HISTORIES, STEPS = (2_000 if LONG else 40), 250
-FINDS_AT = {"end": 12, "age": 99}
+FINDS_AT = {"end": 12, "afresh": 1043, "orphans": 1043}
 """The first history that shows what a rule is for, where that is a late one."""
 
 
@@ -21,7 +21,7 @@ def test_histories_of_owners_break_no_promise(tmp_path: Path) -> None:
     assert landed > 5 * HISTORIES
 
 
-@pytest.mark.parametrize("rule", sorted({*RULES} - {"history"}))
+@pytest.mark.parametrize("rule", sorted({*RULES} - {"history", "age"}))
 def test_some_history_needs_each_rule(tmp_path: Path, rule: str) -> None:
     first = FINDS_AT.get(rule, 0)
     with pytest.raises(BrokenError):
@@ -56,9 +56,33 @@ def test_store_of_a_lost_end_is_restored(tmp_path: Path, rule: str) -> None:
             world.input.append(Record(b"lost", 1, 5))
             drive(world, 0)
 
+    tell(story, rule)
+    assert rule or world.truth.offset == len(world.input)
+
+
+@pytest.mark.parametrize("rule", ["", "age"])
+def test_store_that_was_not_current_for_long_is_restored(tmp_path: Path, rule: str) -> None:
+    """Another host deletes a key, and Kafka forgets the deletion."""
+    world = World(tmp_path, 0, rule)
+    world.input = [Record(b"a", 1, 5), Record(b"b", 1, 5)]
+
+    def story() -> None:
+        with leaving_out(rule):
+            drive(world, 0)
+            world.input.append(Record(b"a", 0, 5))
+            drive(world, 1)
+            world.clock += 2 * RETENTION
+            world._compact()
+            world.input.append(Record(b"a", 1, 5))
+            drive(world, 0)
+
+    tell(story, rule)
+    assert rule or world.truth.offset == len(world.input)
+
+
+def tell(story: Callable[[], None], rule: str) -> None:
     if rule:
         with pytest.raises(BrokenError, match="a batch is not what its records say"):
             story()
     else:
         story()
-        assert world.truth.offset == len(world.input)

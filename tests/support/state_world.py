@@ -16,6 +16,8 @@ history break a promise:
 - number: the group has that number, too
 - once: a seek whose id is in the position was carried out, though it is still asked for
 - choice: such a seek is no choice where the two differ
+- afresh: a choice restores the store of the host that carries it out
+- orphans: keys without a position are not read
 - history: a store of another history is restored
 - age: a store that was not current for long is restored
 - time: processing time never goes back
@@ -42,7 +44,7 @@ from muster.settings.connections import KafkaSettings
 
 RULES = (
     *("claim_first", "compare", "compare_all", "claim_again", "end", "ack", "both", "watermark", "history"),
-    *("age", "time", "skip", "rebuild", "number", "once", "choice"),
+    *("age", "time", "skip", "rebuild", "number", "once", "choice", "afresh", "orphans"),
 )
 TP = ("t", 0)
 DELAY, RETENTION, MOST = 2, 40, 3
@@ -141,6 +143,10 @@ class World:
         text = {key: value for _, key, value, _ in self.log}.get(KEY)
         return None if text is None else Position.of(text)
 
+    def has_keys(self) -> bool:
+        latest = {key: value for _, key, value, _ in self.log if key != KEY}
+        return any(value is not None for value in latest.values())
+
     def look(self, epoch: int) -> None:
         """Take note of what an owner is about to find."""
         found = self.position()
@@ -230,7 +236,7 @@ class World:
         self.check(new.top == (there.top if skips else None), "what was sought back is late")
         done = there.done if there.rebuild == new.rebuild else 0
         self.done = max(there.offset, done) if skips else 0
-        if self.seek.rebuild:
+        if self.seek.rebuild or (self.position() is None and self.has_keys()):
             self.check(new.rebuild > self.rebuilt, "a rebuild does not raise its number")
             self.rebuilt = new.rebuild
         self.state = self.image()  # what a person chose
@@ -451,6 +457,8 @@ def leaving_out(rule: str) -> Iterator[None]:
         "rebuild": ("moved", lambda now, *more: replace(_moved(now, *more), rebuild=now.rebuild)),
         "history": ("_follows", lambda *_: True),
         "choice": ("take_up", _take_any_choice),
+        "afresh": ("_is_outdated", lambda found, *more: _outdated(replace(found, chosen=""), *more)),
+        "orphans": ("take_up", lambda *what: _taken(*what[:5])),
         "age": ("OLDEST", float("inf")),
     }
     name, value = patches.get(rule, ("OLDEST", RETENTION / 2))
@@ -458,7 +466,7 @@ def leaving_out(rule: str) -> Iterator[None]:
         yield
 
 
-_taken, _moved = shards.take_up, shards.moved
+_taken, _moved, _outdated = shards.take_up, shards.moved, shards._is_outdated
 
 
 def _take_all(found: Position | None, committed: Committed | None, *more: Any) -> TakenUp:
@@ -467,9 +475,9 @@ def _take_all(found: Position | None, committed: Committed | None, *more: Any) -
 
 
 def _take_any_choice(
-    found: Position | None, committed: Committed | None, topic_id: str, seek: str = "", end: int = 0
+    found: Position | None, committed: Committed | None, topic_id: str, seek: str, *more: int
 ) -> TakenUp:
-    taken = _taken(found, committed, topic_id, seek and f"{seek}-again", end)
+    taken = _taken(found, committed, topic_id, seek and f"{seek}-again", *more)
     return replace(taken, chosen=seek) if taken.chosen else taken
 
 

@@ -78,6 +78,17 @@ def test_choice_reads_no_state_of_a_lower_rebuild() -> None:
     assert (position.rebuild, position.variables) == (7, {})
 
 
+@pytest.mark.parametrize("committed", [None, group(4), group(4, 3)])
+def test_keys_without_a_position_are_not_read(committed: Committed | None) -> None:
+    assert (
+        "has no position, and no state that could be read"
+        in take_up(None, committed, "id", highest=3).differs
+    )
+    position = take_up(None, committed, "id", seek="s2", highest=3).position
+    assert position is not None
+    assert position.rebuild == 4
+
+
 @pytest.mark.parametrize("seek", ["s1", "s0"])
 def test_seek_that_was_carried_out_chooses_nothing(seek: str) -> None:
     assert take_up(FOUND, group(20, 8, "s0"), "id", seek=seek).position is None

@@ -112,3 +112,5 @@ def test_keys_below_a_rebuild_are_found_by_their_whole_names(tmp_path: Path) -> 
     assert store.apply(changes, store.mark, store.mark)
     assert store.reader().below(b"\x02", 10) == old
     assert store.reader().below(b"\x02", 1) == old[:1]
+    assert store.reader().highest() == b"\x02a"
+    assert Store(tmp_path / "other", "one", 5.0).reader().highest() == b""

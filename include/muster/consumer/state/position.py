@@ -98,10 +98,18 @@ class TakenUp:
 
 
 def take_up(
-    found: Position | None, committed: Committed | None, topic_id: str, seek: str = "", end: int = 0
+    found: Position | None,
+    committed: Committed | None,
+    topic_id: str,
+    seek: str = "",
+    end: int = 0,
+    highest: int = -1,
 ) -> TakenUp:
-    """Compare what changelog and group say of a shard. `seek` is the id of the seek that is asked for ('': none), and
-    `end` where the changelog ends."""
+    """Compare what changelog and group say of a shard. `seek` is the id of the seek that is asked for ('': none),
+    `end` where the changelog ends, and `highest` the highest rebuild that it has keys of, -1 without keys.
+
+    Keys without a position cannot be read: it says what they mean. So the state begins empty then.
+    """
     if committed is not None and of_another_topic(committed.metadata, topic_id):
         committed = None
     if found is not None and found.topic_id and topic_id and found.topic_id != topic_id:
@@ -114,9 +122,10 @@ def take_up(
         if committed is None
         else (committed.offset, stamp.seq if stamp else 0, stamp.note.sought if stamp else "")
     )
-    if found is None and group is not None and not group[1]:
+    lost = found is None and highest >= 0
+    if found is None and group is not None and not (group[1] or lost):
         return TakenUp(Position(group[0], move=group[2], rebuild=rebuild, topic_id=topic_id))
-    if found is None and group is None:
+    if found is None and group is None and not lost:
         return TakenUp(Position(ANYWHERE, topic_id=topic_id))
     if found is not None and group == (found.offset, found.seq, found.move):
         return TakenUp(replace(found, topic_id=topic_id or found.topic_id))
@@ -125,6 +134,7 @@ def take_up(
         offset = found.offset if found else group[0] if group else 0
         last = found or Position(offset, topic_id=topic_id)
         last = replace(last, seq=seq, history=seek, topic_id=topic_id or last.topic_id)
+        rebuild = max(rebuild, highest) + 1 if lost else rebuild
         return TakenUp(_emptied(last, rebuild) if rebuild > last.rebuild else last, chosen=seek)
     return TakenUp(None, _differ(found, group, end, rebuild))
 
@@ -146,7 +156,11 @@ def _emptied(position: Position, rebuild: int) -> Position:
 
 
 def _differ(found: Position | None, group: tuple[int, int, str] | None, end: int, rebuild: int) -> str:
-    changelog = "has no position" if found is None else f"is at offset {found.offset}, commit {found.seq}"
+    changelog = (
+        "has no position, and no state that could be read"
+        if found is None
+        else f"is at offset {found.offset}, commit {found.seq}"
+    )
     if found is not None and found.move:
         changelog += f", after seek {found.move}"
     if group is None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from muster.consumer.state.errors import FailedTimer, StateError, StateStoreError
 from muster.consumer.state.handle import EXPIRIES, PROCESSING_TIME, TIMERS, first_due
-from muster.consumer.state.position import ANYWHERE, KEY, Position, TakenUp, moved, take_up
+from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, TakenUp, moved, take_up
 from muster.consumer.state.store import Change, Mark, Reader, Store, remove
 from muster.core.model import TopicPartition
 from muster.core.ownership import Due, ToRestore
@@ -215,12 +215,13 @@ class States:
                 store.clear(self.wall())
                 before, position = store.mark, None
             mark, position = self._read(tp, store, before, position, reader, wanted)
-            if mark.upto >= reader.end and position is not None and not _follows(position, before):
+            found = _compared(store, position, asked, reader.end)
+            if mark.upto >= reader.end and _is_outdated(found, position, before):
                 store.clear(self.wall())
                 mark, position = self._read(tp, store, store.mark, None, reader, wanted)
+                found = _compared(store, position, asked, reader.end)
             if mark.upto < reader.end:
                 return None
-            found = take_up(position, asked.committed, asked.source.topic_id, asked.seek, reader.end)
             if found.position is None:
                 return found
             shard = Shard(asked.claim_epoch, reader.topic, store, mark, found.position, found.chosen)
@@ -463,6 +464,24 @@ def _parsed(text: bytes, where: str) -> Position:
         return Position.of(text)
     except ValueError as error:
         raise StateError(f"{where}: {error}") from error
+
+
+def _compared(store: Store, position: Position | None, asked: ToRestore, end: int) -> TakenUp:
+    highest, reader = b"", store.reader()
+    try:
+        highest = reader.highest()
+    finally:
+        reader.close()
+    rebuild = int.from_bytes(highest, "big") - FIRST if highest else -1
+    return take_up(position, asked.committed, asked.source.topic_id, asked.seek, end, rebuild)
+
+
+def _is_outdated(found: TakenUp, position: Position | None, before: Mark) -> bool:
+    """Tell whether a store that had `before` is to be restored from the beginning: it was filled under another
+    history, or a person has chosen, who gets what the changelog has, on whichever host."""
+    if found.chosen and before.upto:
+        return True
+    return position is not None and not _follows(position, before)
 
 
 def _whole(mark: Mark, position: Position | None) -> bool:

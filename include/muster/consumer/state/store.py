@@ -170,6 +170,13 @@ class Reader:
                     yield key, value
                 found = cursor.next()
 
+    def highest(self) -> bytes:
+        """Return the first four bytes of the last key, none if there is no key but those that begin with a zero."""
+        with _named(self._folder):
+            cursor = self._transaction.cursor()
+            name: bytes = cursor.key() if cursor.last() else b""
+        return name[1:5] if name > _DATA + b"\x01" else b""
+
     def below(self, first: bytes, most: int) -> list[bytes]:
         """Return the keys below `first`, `most` of them, without those that begin with a zero."""
         keys: list[bytes] = []
