@@ -38,6 +38,7 @@ from muster.dashboard.models import (
     PinEntry,
     Problem,
     Said,
+    ShardEntry,
     Share,
     SourceHealth,
     TimelineEntry,
@@ -68,6 +69,7 @@ class Partition:
     rate: float | None = 0.0
     standby: str | None = None
     parked: ParkedEntry | None = None
+    shard: ShardEntry | None = None
 
 
 @dataclass
@@ -267,6 +269,7 @@ class Cluster:
             pins=[pin for pin in self.pins if pin.topic == name],
             standbys={n: [cell.standby] for n, cell in topic.partitions.items() if cell.standby},
             parked={n: cell.parked for n, cell in topic.partitions.items() if cell.parked},
+            shards={n: cell.shard for n, cell in topic.partitions.items() if cell.shard},
             waiting=[entry for entry in self.waiting if entry.topic == name],
             exclusions=[entry for entry in self.exclusions if entry.topic == name],
             bootstrap_servers="kafka-1:9092",
@@ -458,6 +461,7 @@ def _consumer_topic(topic: Topic, consumer: str, pins: Iterable[PinEntry]) -> Co
         topic=topic.name,
         running=those("R"),
         parked=those("K"),
+        restoring=those("T"),
         starting=those("S"),
         closing=ranges(n for n, cell in mine.items() if cell.source == consumer),
         unknown=those("?"),

@@ -13,6 +13,7 @@ from muster.dashboard.models import (
     PinEntry,
     Problem,
     Said,
+    ShardEntry,
     SourceHealth,
     TimelineEntry,
     WaitingEntry,
@@ -22,6 +23,11 @@ from tests.browser.pretend import Cluster, Partition, Topic, ranges, stable
 NASTY = "<img src=x onerror=document.title='owned'>"
 """A reason that must show as it is written."""
 POISON = "the record failed 8 times alone: ValueError: could not convert string to float: 'n/a'"
+
+RESTORING = "25 % of 812,000 offsets of its changelog, 180,000 a second, 3 s left"
+DIFFERS = (
+    "its changelog (end 70) is at offset 52000, commit 12; the group is at offset 9, commit without state"
+)
 
 
 def said(who: str, why: str, ago: float) -> Said:
@@ -56,12 +62,19 @@ def flights() -> Cluster:
     delays.partitions[5].parked = ParkedEntry(offset=10_035, why=POISON)
     delays.behind = Behind(age=7_230.0, catch_up=1_815.0, kept=1_500.0, near=True)
     delays.stuck = "topic delays is held up by records that its handler fails with"
+    airports = stable("airports", live, 6)
+    for number, cell in airports.partitions.items():
+        cell.shard = ShardEntry(keys=1_200 + number, bytes=4_100_000, offset=52_000)
+    airports.partitions[3].state = "T"
+    airports.partitions[3].shard = ShardEntry(restoring=RESTORING)
+    airports.partitions[4].state = "K"
+    airports.partitions[4].shard = ShardEntry(differs=DIFFERS)
     now = time.time()
     return Cluster(
         name="flights",
         topics={
             "flights": moving,
-            "airports": stable("airports", live, 6),
+            "airports": airports,
             "delays": delays,
             "weather": broken,
         },

@@ -15,7 +15,7 @@ from muster.dashboard.models import ParkedEntry
 from tests.browser.checks import ask
 from tests.browser.conftest import SHOTS
 from tests.browser.pretend import VALUE
-from tests.browser.scenes import NASTY, POISON, said
+from tests.browser.scenes import DIFFERS, NASTY, POISON, RESTORING, said
 from tests.browser.site import STATIC, Site
 from tests.support.only_long import only_long
 
@@ -167,6 +167,24 @@ def test_parked_partition_says_which_record_holds_it_up(browser: Browser, site: 
     browser.open(f"{site.url}#/clusters/flights/consumers/flights-3")
     browser.one("th", "Parked")
     browser.says("2 parked")
+
+
+def test_page_shows_state_its_restore_and_what_waits(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/airports")
+    browser.says("4,808 keys, 16.4 MB")
+    browser.says("restoring 1 partition, 1 partition waits for a person")
+    assert browser.one(".m-cell.is-restoring").get_attribute("title") == f"restoring: {RESTORING}"
+    assert browser.one(".m-cell.is-parked").get_attribute("title") == f"parked: {DIFFERS}"
+    for look, words in (
+        ("restoring", f"Restored\n{RESTORING}"),
+        ("parked", f"Held up by\n{DIFFERS}"),
+        ("running", "State\n1,200 keys, 4.1 MB\nState at offset\n52,000"),
+    ):
+        browser.click(f".m-cell.is-{look}")
+        browser.eventually(lambda words=words: words in browser.one(".partition-detail").text, 10, words)
+        browser.shot(SHOTS / f"state-{look}.png")
+    browser.open(f"{site.url}#/clusters/flights/consumers/flights-1")
+    browser.one("th", "Restoring")
 
 
 def test_standstill_without_a_consumer_says_what_holds_it_up(browser: Browser, site: Site) -> None:

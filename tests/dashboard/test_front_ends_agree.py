@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from muster.cli.main import main
 from muster.cli.status import NOT_WELL
 from muster.cluster.condition import Condition
 from muster.cluster.sources import Sources
-from muster.core.model import Loss
+from muster.core.model import Loss, Restore, ShardState
 from muster.core.offsets import FirstRecord, Retention, TopicOffsets
 from muster.core.overrides import ConsumptionPause
 from muster.core.progress import Look, Mark
@@ -357,3 +357,39 @@ def test_front_ends_agree_that_a_promise_cannot_be_checked(promised: Dashboard) 
     promised.sources.down.add("kafka")
     [away] = status(promised)["behind"]
     assert "is unknown: kafka is out of reach" in away
+
+
+def test_front_ends_agree_on_state_and_its_restore(dashboard: Dashboard) -> None:
+    """Of topic t partition 0 has its state, 1 is restored, 2 waits for a person; topic u has none."""
+    shards = {
+        0: ShardState(1_200, 4_000_000, 52_000, 9),
+        1: ShardState(restore=Restore(500, 2_000, 100.0, 0.5)),
+        2: ShardState(differs="its changelog (end 9) has no position; the group is at offset 5, commit 3"),
+    }
+    for each in dashboard.world.consumers.values():
+        each.shards = {("t", p): shards[p] for topic, p in each.running if topic == "t" and p in shards}
+    command, words = status(dashboard), printed(dashboard)
+    assert command["code"] == NOT_WELL
+    of_command = {each["topic"]: each["states"] for each in command["topics"]}
+    assert of_command["u"] == {}
+    assert of_command["t"] == {str(p): json.loads(json.dumps(asdict(shard))) for p, shard in shards.items()}
+    line = "state: topic t: 1,200 keys, 4.0 MB in 1 of 8 partitions; 1 restoring; 1 waiting for a person"
+    assert line in words
+    [stuck] = command["stuck"]
+    assert "its changelog (end 9) has no position" in stuck
+    matrix = dashboard.get("/c/topics/t")
+    assert matrix["state"] == "RTKRRRRR"
+    assert matrix["shards"] == {
+        "0": {"keys": 1_200, "bytes": 4_000_000, "offset": 52_000, "restoring": "", "differs": ""},
+        "1": {
+            "keys": 0,
+            "bytes": 0,
+            "offset": None,
+            "restoring": "25 % of 2,000 offsets of its changelog, 100 a second, 15 s left",
+            "differs": "",
+        },
+        "2": {"keys": 0, "bytes": 0, "offset": None, "restoring": "", "differs": shards[2].differs},
+    }
+    assert matrix["row"]["stuck"] == stuck
+    (owner,) = (c.id for c in dashboard.world.consumers.values() if ("t", 1) in c.shards)
+    assert dashboard.get(f"/c/consumers/{owner}")["row"]["restoring"] == 1

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from muster.cluster.reading import Reading, SourceReading
 from muster.cluster.state import ClusterState
 from muster.consumer.metrics import ConsumerMetrics
-from muster.core.model import State, TopicAssignment
+from muster.core.model import Restore, ShardState, State, TopicAssignment
 from muster.core.offsets import FirstRecord, Retention
 from muster.core.positions import Jump, Why
 from muster.core.progress import Look, Mark
@@ -52,8 +52,9 @@ def test_the_metrics_of_clusters() -> None:
 
 def test_the_metrics_of_a_consumer() -> None:
     now = [1000.0]
-    agent = ClaimingAgent("me", clock=lambda: now[0])
-    agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, epoch=4), zxid=1)
+    shards = {("t", 0): ShardState(1, 1, 1, 1), ("t", 1): ShardState(restore=Restore(1, 2, 1.0, 0.0))}
+    agent = ClaimingAgent("me", clock=lambda: now[0], shards=lambda: shards)
+    agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me", 1: "me"}, epoch=4), zxid=1)
     agent.block("isolated")
     agent.unblock("isolated")
     token = agent.query_started()
@@ -66,9 +67,12 @@ def test_the_metrics_of_a_consumer() -> None:
     now[0] += 60.0
     of_running = {family.name: family for family in ConsumerMetrics(agent, "c", "incarnation").collect()}
     agent.block("isolated")
-    stalled = "muster_consumer_stalled_seconds"  # nothing is while it is closing
+    of_held = (
+        "muster_consumer_stalled_seconds",
+        "muster_consumer_restore_",
+    )  # nothing is while it is closing
     families = [
-        of_running[stalled] if family.name == stalled else family
+        of_running[family.name] if family.name.startswith(of_held) else family
         for family in ConsumerMetrics(agent, "c", "incarnation").collect()
     ]
     assert exported(families) == described("Consumers")

@@ -19,6 +19,7 @@ from muster.core.model import (
     Loss,
     Membership,
     PartitionLoad,
+    ShardState,
     TopicPartition,
     TopicStatus,
     Transition,
@@ -204,6 +205,7 @@ class SimulatedConsumer:
     answers: bool = True
     rates: dict[tuple[str, int], float] = field(default_factory=dict)
     failing: dict[tuple[str, int], FailingRecord] = field(default_factory=dict)
+    shards: dict[tuple[str, int], ShardState] = field(default_factory=dict)
     batch_seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     losses: dict[tuple[str, int], tuple[Loss, ...]] = field(default_factory=dict)
     left_out: dict[tuple[str, int], tuple[Loss, ...]] = field(default_factory=dict)
@@ -267,6 +269,7 @@ class SimulatedConsumer:
                         if name == t
                     },
                     failing={p: record for (name, p), record in self.failing.items() if name == t},
+                    shards={p: shard for (name, p), shard in self.shards.items() if name == t},
                     batch_seconds={p: took for (name, p), took in self.batch_seconds.items() if name == t},
                     losses={p: losses for (name, p), losses in self.losses.items() if name == t},
                     left_out={p: losses for (name, p), losses in self.left_out.items() if name == t},

@@ -12,8 +12,9 @@ from muster.consumer.agent import Agent
 from muster.consumer.local_api import make_local_api
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.protocol import NEXT_PATH
+from muster.consumer.state.restores import Restores
 from muster.consumer.status_page import make_status_page
-from muster.core.model import TopicAssignment
+from muster.core.model import Restore, ShardState, TopicAssignment
 from muster.core.wire import parse_status
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.support.claiming import ClaimingAgent
@@ -117,6 +118,68 @@ def test_the_status_page_follows_the_protocol_and_shows_no_secret(agent: Agent) 
     assert json.loads(answer.content)["errors"] == ["zookeeper: out of reach"]
     for path in ("/status", "/health", "/metrics", "/docs", "/openapi.json"):
         assert SECRET not in client.get(path).text
+
+
+def test_state_of_partitions_is_shown_as_it_is_read() -> None:
+    shards = {
+        ("t", 0): ShardState(12, 40_960, 320, 9),
+        ("t", 1): ShardState(restore=Restore(500, 2_000, 120.5, 0.2)),
+        ("t", 2): ShardState(differs="the group has none"),
+        ("u", 0): ShardState(1, 1, 1, 1),
+    }
+    agent = ClaimingAgent("me", shards=lambda: shards)
+    agent.assigned("t", TopicAssignment("k1:9092", "g", dict.fromkeys(range(4), "me"), epoch=4), zxid=1)
+    client = page(agent)
+    read = parse_status(client.get("/status").content, "here").topics["t"].shards
+    assert read == {p: shard for (topic, p), shard in shards.items() if topic == "t"}
+    scraped = client.get("/metrics").text
+    of = '{cluster_name="c",consumer_id="me",partition="%d",topic="t"}'
+    for name, partition, value in (
+        ("state_keys", 0, 12.0),
+        ("state_bytes", 0, 40_960.0),
+        ("state_offset", 0, 320.0),
+        ("restore_ratio", 1, 0.25),
+        ("restore_rate", 1, 120.5),
+        ("restore_still_seconds", 1, 0.2),
+        ("state_differs", 0, 0.0),
+        ("state_differs", 2, 1.0),
+    ):
+        assert f"muster_consumer_{name}{of % partition} {value}" in scraped
+    assert f"muster_consumer_state_differs{of % 3}" not in scraped
+
+
+def test_waiting_shards_stand_no_longer_than_restores() -> None:
+    """Progress is a restore that comes further than it ever was for its claim."""
+    now = [100.0]
+    restores = Restores(lambda: now[0])
+    for partition in range(2):
+        restores.wait_turn(("t", partition), 7)
+
+    def still() -> list[float | None]:
+        shards = restores.status()
+        return [shard.restore.still if shard.restore else None for _, shard in sorted(shards.items())]
+
+    now[0] = 130.0
+    assert still() == [30.0, 30.0]
+    restores.came(("t", 0), 7, 0, 500)
+    restores.came(("t", 0), 7, 100, 500)
+    now[0] = 140.0
+    assert still() == [10.0, 10.0]
+    assert (
+        str(restores.status()["t", 0].restore)
+        == "20 % of 500 offsets of its changelog, 10 a second, 40 s left"
+    )
+    assert "waits for its turn" in str(restores.status()["t", 1].restore)
+    restores.wait_turn(("t", 0), 7)
+    restores.came(("t", 0), 7, 0, 500)
+    restores.came(("t", 0), 7, 100, 500)
+    assert still() == [10.0, 10.0], "it has failed, and comes no further than before"
+    restores.came(("t", 0), 7, 101, 500)
+    assert still() == [0.0, 0.0]
+    restores.ended(("t", 0), 7, "the group has none")
+    assert restores.status()["t", 0] == ShardState(differs="the group has none")
+    restores.keep({("t", 0): 8, ("t", 1): 7})
+    assert restores.status().keys() == {("t", 1)}
 
 
 def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(agent: Agent) -> None:

@@ -8,6 +8,8 @@ from muster.cluster.partitions import PartitionState, topic_cells
 from muster.core.model import (
     ConsumerStatus,
     FailingRecord,
+    Restore,
+    ShardState,
     State,
     TopicAssignment,
     TopicSnapshot,
@@ -18,6 +20,8 @@ from muster.core.model import (
 HELD = frozenset({0})
 NONE: frozenset[int] = frozenset()
 PARKED = {0: FailingRecord(17, "ValueError: no date", 8, parked=True)}
+RESTORED = {0: ShardState(restore=Restore(1, 2, 1.0, 0.0))}
+DIFFERS = {0: ShardState(differs="the group has none")}
 TRIED = {0: FailingRecord(17, "ValueError: no date", 3)}
 
 
@@ -32,6 +36,10 @@ TRIED = {0: FailingRecord(17, "ValueError: no date", 3)}
         (TopicStatus(starting=HELD, failing=PARKED), PartitionState.PARKED),
         (TopicStatus(starting=HELD), PartitionState.STARTING),
         (TopicStatus(closing=HELD, failing=PARKED), PartitionState.STARTING),
+        (TopicStatus(starting=HELD, shards=RESTORED), PartitionState.RESTORING),
+        (TopicStatus(starting=HELD, shards=DIFFERS), PartitionState.PARKED),
+        (TopicStatus(closing=HELD, shards=RESTORED), PartitionState.STARTING),
+        (TopicStatus(running=HELD, shards={0: ShardState(3, 4096, 17, 2)}), PartitionState.RUNNING),
         (TopicStatus(), PartitionState.STARTING),
         (None, PartitionState.UNKNOWN),
     ],
@@ -42,4 +50,5 @@ def test_partition_stands_as_its_owner_reports(report: TopicStatus | None, state
     statuses = {"a": ConsumerStatus("a", "one", {"t": report})} if report is not None else {}
     cells = topic_cells(snapshot, statuses, ["a"])
     assert cells.states == f"{state}U"
-    assert cells.parked == (PARKED if state is PartitionState.PARKED else {})
+    assert cells.parked == (report.failing if report and state is PartitionState.PARKED else {})
+    assert cells.shards == (report.shards if report else {})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.core.diagnosis import Situation, Waiting, blind, held_up, named, stuck
+from muster.core.diagnosis import Phase, Situation, Waiting, blind, held_up, named, stuck
 from muster.core.epochs import Noted
 from muster.core.model import (
     Consumer,
@@ -15,6 +15,8 @@ from muster.core.model import (
     ConsumerStatus,
     FailingRecord,
     Membership,
+    Restore,
+    ShardState,
     State,
     TopicAssignment,
     TopicSnapshot,
@@ -65,6 +67,14 @@ STATES = {
     "starting": TopicState(State.STARTING, {"a": frozenset({0})}, {}, 7, 900.0),
 }
 TAKEN = replace(NODE, owners={1: "b"})
+
+
+def restoring(still: float) -> ConsumerStatus:
+    """Consumer a restores the state of partition 0, which last came further so many seconds ago."""
+    return status("a", starting=frozenset({0}), shards={0: ShardState(restore=Restore(50, 200, 5.0, still))})
+
+
+DIFFERS = {0: ShardState(differs="its changelog (end 9) is at offset 5, commit 2; the group has none")}
 
 ASKED: dict[str, tuple[Situation, str, str]] = {
     "it runs, and nothing is wrong": (situation(), "a", "it reports that it runs them"),
@@ -167,6 +177,16 @@ ASKED: dict[str, tuple[Situation, str, str]] = {
         "a",
         "failed 3 times alone: no sink",
     ),
+    "a restore that stands still": (
+        situation(topic(NODE, STATES["starting"]), statuses={"a": restoring(301.0)}),
+        "a",
+        "25 % of 200 offsets of its changelog, 5 a second, 30 s left, and no progress for 301 s",
+    ),
+    "state that does not fit": (
+        situation(topic(NODE, STATES["starting"]), statuses={"a": status("a", shards=DIFFERS)}),
+        "",
+        "its state and its committed offset do not fit: its changelog (end 9) is at offset 5",
+    ),
 }
 
 
@@ -211,6 +231,10 @@ DECIDED: dict[str, tuple[Situation, str]] = {
             statuses={"a": status("a", 0, failing={0: FailingRecord(5, "x", 8, parked=True, answer="skip")})}
         ),
         "a person decided to skip offset 5",
+    ),
+    "a restore that goes on": (
+        situation(topic(NODE, STATES["starting"]), statuses={"a": restoring(300.0)}),
+        "25 % of 200 offsets of its changelog, 5 a second, 30 s left",
     ),
 }
 
@@ -262,6 +286,24 @@ def test_batch_beyond_its_limit_is_named_at_once() -> None:
     given = situation(statuses={"a": late}, look=Look(NOW))
     [message] = stuck(given, held_up(given)).values()
     assert "batch that takes longer than max_batch_time" in message
+
+
+@pytest.mark.parametrize("state", ["starting", "stable"])
+def test_state_that_does_not_fit_is_asked_at_once(state: str) -> None:
+    given = situation(
+        topic(NODE, STATES.get(state)), statuses={"a": status("a", 0, shards=DIFFERS)}, look=Look(NOW)
+    )
+    [message] = stuck(given, held_up(given)).values()
+    assert message.startswith("topic t is held up by state that is not there: partition(s) 0: its state and")
+    assert "'muster seek --to=OFFSET t 0'" in message
+
+
+def test_restore_that_goes_on_holds_nothing_up_however_long() -> None:
+    long_ago = replace(STATES["starting"], since=1.0)
+    given = situation(topic(NODE, long_ago), statuses={"a": restoring(1.0)}, look=Look(NOW))
+    waiting = held_up(given)
+    assert [each.phase for each in waiting["t"]] == [Phase.RESTORE]
+    assert stuck(given, waiting) == {}
 
 
 def test_partitions_with_one_cause_are_one_line() -> None:

@@ -113,6 +113,7 @@ def _plain(found: ClusterState) -> dict[str, Any]:
             "never": behind.never,
             "kept": behind.kept,
             "max_lag": found.settings.max_lag_of(topic["topic"]),
+            "states": {p: asdict(shard) for p, shard in found.cells[topic["topic"]].shards.items()},
         }
     consumers = [
         {
@@ -188,6 +189,24 @@ def _behind(found: ClusterState, topic: str) -> Iterator[str]:
     yield "-" if behind.kept is None else in_words(behind.kept)
 
 
+def _states(found: ClusterState) -> Iterator[str]:
+    """Yield how much state by key each topic has, and how much of it is not there."""
+    for topic, cells in found.cells.items():
+        if shards := list(cells.shards.values()):
+            keys, size = (sum(getattr(shard, what) for shard in shards) for what in ("keys", "bytes"))
+            runs = sum(not (shard.restore or shard.differs) for shard in shards)
+            restored = sum(shard.restore is not None for shard in shards)
+            yield (
+                f"topic {topic}: {keys:,} keys, {size / 1e6:,.1f} MB in {runs} of {len(cells.numbers)} partitions"
+                + (f"; {restored} restoring" if restored else "")
+                + (
+                    f"; {len(shards) - runs - restored} waiting for a person"
+                    if runs + restored < len(shards)
+                    else ""
+                )
+            )
+
+
 def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     overrides, consumers = found.overrides, _consumers(found)
     stable = sum(topic.state is State.STABLE for topic in found.topics.values())
@@ -204,6 +223,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     paused = [f"{each.scope} by {each.said(since=True)}" for each in overrides.consumption]
     yield from listed("consumption paused: ", paused, limit)
     yield from listed("waiting: ", [str(each) for each in overrides.seeks.values()], limit)
+    yield from listed("state: ", list(_states(found)), limit)
     yield from listed("behind: ", [each.what for each in of_time(found)], limit)
     yield from listed("lost: ", list(found.lost.values()), limit)
     yield from listed("unreadable: ", _unreadable(found), limit)

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from muster.core.model import ConsumerStatus, FailingRecord, TopicSnapshot, TopicStatus, by_partition
+from muster.core.model import (
+    ConsumerStatus,
+    FailingRecord,
+    ShardState,
+    TopicSnapshot,
+    TopicStatus,
+    by_partition,
+)
 
 
 class PartitionState(StrEnum):
@@ -16,7 +23,8 @@ class PartitionState(StrEnum):
 
     `R` running: its owner reports it running. `H` paused: its owner reports that it holds it and does not read it, as
     its consumption is paused. `K` parked: its owner reports that it holds it and does not read it until a person
-    answers about a record, paused or not. `S` starting: it has an owner that does not report it running yet.
+    answers about a record, or chooses where its state goes on, paused or not. `T` restoring: its owner restores its
+    state by key. `S` starting: it has an owner that does not report it running yet.
     `C` closing: it was taken from an owner that has not let go of it yet. `U` unassigned: no consumer has it (closed
     and not yet given away, or no consumer takes it). `?` unknown: it has an owner that is not live, or without a
     status.
@@ -25,6 +33,7 @@ class PartitionState(StrEnum):
     RUNNING = "R"
     PAUSED = "H"
     PARKED = "K"
+    RESTORING = "T"
     STARTING = "S"
     CLOSING = "C"
     UNASSIGNED = "U"
@@ -36,7 +45,7 @@ class TopicCells:
     """The partitions of one topic, in ascending order: entry i of `states` is of `numbers[i]`.
 
     `owner` is the consumer that has it, `source` the one that is to close it, `target` the one that has it next.
-    `parked` has the record that holds a parked one up.
+    `parked` has the record that holds a parked one up, and `shards` the state by key of those that have one.
     """
 
     numbers: Sequence[int]
@@ -45,6 +54,7 @@ class TopicCells:
     source: Mapping[int, str]
     target: Mapping[int, str]
     parked: Mapping[int, FailingRecord] = field(default_factory=dict)
+    shards: Mapping[int, ShardState] = field(default_factory=dict)
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -72,6 +82,7 @@ def topic_cells(
     numbers = sorted(snapshot.partitions | owners.keys())
     states: list[str] = []
     parked: dict[int, FailingRecord] = {}
+    shards: dict[int, ShardState] = {}
     for partition in numbers:
         owner = owners.get(partition)
         if owner is None:
@@ -80,8 +91,10 @@ def topic_cells(
         report = reports[owner]
         reported = _reported(report, partition)
         states.append(reported)
-        if report is not None and reported is PartitionState.PARKED:
+        if report is not None and reported is PartitionState.PARKED and partition in report.failing:
             parked[partition] = report.failing[partition]
+        if report is not None and partition in report.shards:
+            shards[partition] = report.shards[partition]
     return TopicCells(
         numbers,
         "".join(states),
@@ -89,6 +102,7 @@ def topic_cells(
         {p: c for p, c in closing.items() if p not in owners},
         {p: c for p, c in starting.items() if owners.get(p) != c},
         parked,
+        shards,
     )
 
 
@@ -96,9 +110,12 @@ def _reported(report: TopicStatus | None, partition: int) -> PartitionState:
     """Return how a partition stands by what its owner reports of the topic; None: it is not live, or silent."""
     if report is None:
         return PartitionState.UNKNOWN
-    record = report.failing.get(partition)
-    if record is not None and record.parked and partition not in report.closing:
-        return PartitionState.PARKED
+    record, shard = report.failing.get(partition), report.shards.get(partition)
+    if partition not in report.closing:
+        if (record is not None and record.parked) or (shard is not None and shard.differs):
+            return PartitionState.PARKED
+        if shard is not None and shard.restore is not None:
+            return PartitionState.RESTORING
     if partition not in report.running:
         return PartitionState.STARTING
     return PartitionState.PAUSED if partition in report.paused else PartitionState.RUNNING

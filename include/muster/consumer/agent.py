@@ -23,6 +23,7 @@ from muster.core.model import (
     Loss,
     OffsetRange,
     Seek,
+    ShardState,
     TopicAssignment,
     TopicPartition,
     TopicStatus,
@@ -100,6 +101,8 @@ class AgentSnapshot:
     left_out: Mapping[TopicPartition, tuple[Loss, ...]]
     rebuilds: Mapping[TopicPartition, int]
     """The numbers of the partitions that were rebuilt."""
+    shards: Mapping[TopicPartition, ShardState]
+    """The state by key of the partitions that are held."""
     blocks: frozenset[str]
     query_running: bool
     counters: Counters
@@ -131,6 +134,8 @@ class Agent:
     """The partitions of which something of their state is due."""
     drop_timer: Callable[[TopicPartition], None] = lambda _tp: None
     """Leaves out the timer of a partition that fails."""
+    shards: Callable[[], Mapping[TopicPartition, ShardState]] = dict
+    """How the state of partitions stands."""
     on_poison: OnPoison = OnPoison.PARK
     fail_on_data_loss: bool = False
     """Whether a partition is parked of which Kafka has no more what is to be read next."""
@@ -1112,6 +1117,7 @@ class Agent:
                 losses=self._counters.losses.whole(time.time()),
                 left_out=self._counters.left_out.losses.whole(time.time()),
                 rebuilds={tp: p.note.rebuild for tp, p in own.held.items() if p.note.rebuild},
+                shards={tp: shard for tp, shard in self.shards().items() if tp in own.held},
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),

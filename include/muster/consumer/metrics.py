@@ -110,6 +110,7 @@ class ConsumerMetrics(Collector):
         text = "Whether the partition cannot be read at present; the status page says why"
         unread: _Samples = ((tp, tp in view.unread) for tp in view.held)
         yield self._own(GaugeMetricFamily, "unread", text, unread, "topic", "partition")
+        yield from self._states(view)
         text = "Partitions by state; those that it stands by for it does not read"
         states = ("running", "starting", "closing", "standby")
         counts = (((topic, s), len(getattr(status, s))) for topic, status in topics for s in states)
@@ -123,6 +124,38 @@ class ConsumerMetrics(Collector):
         yield self._own(
             GaugeMetricFamily, "barred", "1 for each reason why it takes nothing up", blocks, "reason"
         )
+
+    def _states(self, view: AgentSnapshot) -> Iterator[Metric]:
+        """Yield how the state by key of partitions stands."""
+        running = [(tp, s) for tp, s in view.shards.items() if not (s.restore or s.differs)]
+        restored = [(tp, s.restore) for tp, s in view.shards.items() if s.restore is not None]
+        families: tuple[tuple[str, str, _Samples], ...] = (
+            ("state_keys", "Entries of the partition's state", ((tp, s.keys) for tp, s in running)),
+            ("state_bytes", "Bytes of its local store", ((tp, s.bytes) for tp, s in running)),
+            (
+                "state_offset",
+                "Offset up to which it holds the records",
+                ((tp, s.offset) for tp, s in running),
+            ),
+            (
+                "state_differs",
+                "Whether it does not run because it and the committed offset do not fit, until a person chooses",
+                ((tp, bool(s.differs)) for tp, s in view.shards.items()),
+            ),
+            (
+                "restore_ratio",
+                "How much of its changelog a restore has read, from 0 to 1",
+                ((tp, r.read / r.total if r.total else 0.0) for tp, r in restored),
+            ),
+            ("restore_rate", "Offsets that a restore reads a second", ((tp, r.rate) for tp, r in restored)),
+            (
+                "restore_still_seconds",
+                "Seconds since a restore last came further",
+                ((tp, r.still) for tp, r in restored),
+            ),
+        )
+        for name, text, samples in families:
+            yield self._own(GaugeMetricFamily, name, text, samples, "topic", "partition")
 
     def _gauges(self, view: AgentSnapshot) -> Iterator[Metric]:
         info = InfoMetricFamily("muster_consumer", "Which process this is", labels=_OWN)

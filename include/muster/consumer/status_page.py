@@ -26,7 +26,7 @@ from pydantic import SecretStr
 import muster
 from muster.consumer.agent import STOPPING, Agent, AgentSnapshot
 from muster.consumer.metrics import ConsumerMetrics
-from muster.core.model import Loss, TopicPartition
+from muster.core.model import Loss, ShardState, TopicPartition
 from muster.core.wire import PROTOCOL
 from muster.settings.consumer import ConsumerSettings
 
@@ -173,8 +173,26 @@ def _topic(view: AgentSnapshot, topic: str) -> dict[str, Any]:
             for (name, partition), held in sorted(view.held.items())
             if name == topic and held.stored is not None
         },
+        "state": {
+            str(partition): _shard(shard)
+            for (name, partition), shard in sorted(view.shards.items())
+            if name == topic
+        },
         "lag": sum(entry["lag"] or 0 for entry in offsets.values()),
     }
+
+
+def _shard(shard: ShardState) -> dict[str, Any]:
+    if shard.differs:
+        return {"differs": shard.differs}
+    if (found := shard.restore) is not None:
+        return {
+            "restored": found.read,
+            "total": found.total,
+            "rate": round(found.rate, 1),
+            "still": round(found.still, 1),
+        }
+    return {"keys": shard.keys, "bytes": shard.bytes, "offset": shard.offset, "commit": shard.commit}
 
 
 def _partition(view: AgentSnapshot, tp: TopicPartition) -> dict[str, Any]:

@@ -4,12 +4,14 @@ The rule: a partition with unread records, or of unknown lag, that has not moved
 the state of its topic (`muster.core.progress` knows since when it stands). `_cause` names it, and always finds
 something: it goes in order through all that has to be so for a partition to be read, and names the first that is not.
 
-Named without waiting for that are a batch beyond `max_batch_time`, a parked partition, a rebalance that takes longer
-than `stuck_after` though there is nothing to read, and, of a rebalance under way, the consumers that it waits for.
+Named without waiting for that are a batch beyond `max_batch_time`, a parked partition, one whose state does not fit
+its committed offset, a rebalance that takes longer than `stuck_after` though there is nothing to read, and, of a
+rebalance under way, the consumers that it waits for.
 
 A person is asked about what is named, unless a person has decided that it stands, it waits for a batch that is with a
-handler for no longer than `max_batch_time` (and stands for no longer than twice that and `stuck_after`), or it is a
-record that its owner does not ask about, yet or for an hour (`muster.core.poison`).
+handler for no longer than `max_batch_time` (and stands for no longer than twice that and `stuck_after`), its state is
+restored and has come further within `stuck_after`, or it is a record that its owner does not ask about, yet or for an
+hour (`muster.core.poison`).
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class Phase(StrEnum):
     START = "start"
     PROGRESS = "make progress on"
     FINISH = "finish its batch with"
+    RESTORE = "restore the state of"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class Waiting:
     @property
     def kind(self) -> str:
         """The cause in a word or two, for metrics."""
+        if self.phase is Phase.RESTORE:
+            return "restoring" if not self.asked else "restore" if self.consumer else "state differs"
         if not self.asked:
             return "decided"
         if self.offset is not None:
@@ -251,6 +256,11 @@ def _at_once(given: Situation) -> Iterator[Waiting]:
                 owned = snapshot.assignment.owners.get(partition) == consumer
                 if record.parked and owned and not record.answer:
                     yield _failing(topic, partition, consumer, record)
+            for partition in sorted(of_topic.shards):
+                owned = snapshot.assignment.owners.get(partition) == consumer
+                found = _state(given, topic, partition, consumer, status)
+                if owned and found is not None and found.asked:
+                    yield found
             for partition in sorted(of_topic.batch_seconds):
                 found = _batch(topic, partition, consumer, status)
                 if found is not None and found.phase is Phase.FINISH:
@@ -365,6 +375,8 @@ def _not_running(
     if status is not None and owner in given.membership.live:
         if not status.has_seen(topic, assignment.epoch):
             why = _why(given, owner, "has not read the topic's assignment yet", topic)
+        elif (found := _state(given, topic, partition, owner, status)) is not None:
+            return found
         elif partition in status.on(topic).running:
             return None
         else:
@@ -432,6 +444,29 @@ def _batch(topic: str, partition: int, consumer: str, status: ConsumerStatus) ->
     why = _with_errors(f"{works}, max_batch_time is shorter ({limit:g} s)", status, topic, partition)
     phase = Phase.PROGRESS if within is None else Phase.FINISH
     return Waiting(topic, consumer, phase, (partition,), why)
+
+
+def _state(
+    given: Situation, topic: str, partition: int, consumer: str, status: ConsumerStatus
+) -> Waiting | None:
+    """Return why the state of a partition is not there yet; None if it is, or there is none."""
+    shard = status.on(topic).shards.get(partition)
+    if shard is None or partition in status.on(topic).closing:
+        return None
+    if shard.differs:
+        why = f"its state and its committed offset do not fit: {shard.differs}"
+        todo = (
+            f"choose where partition {partition} goes on with the state that its changelog has ('muster seek "
+            f"--to=OFFSET {topic} {partition}')"
+        )
+        return Waiting(topic, "", Phase.RESTORE, (partition,), why, todo=todo)
+    if (restore := shard.restore) is None:
+        return None
+    stands = restore.still > given.stuck_after
+    why = f"{restore}, and no progress for {restore.still:.0f} s" if stands else str(restore)
+    if stands:
+        why = _with_errors(why, status, topic, partition)
+    return Waiting(topic, consumer, Phase.RESTORE, (partition,), why, asked=stands)
 
 
 def _no_consumer(topic: str, partition: int, why: str, todo: str = "", *, asked: bool = True) -> Waiting:
@@ -506,6 +541,8 @@ def _stuck_message(given: Situation, topic: str, waiting: list[Waiting]) -> str 
         lasting = f"is held up by records that {'Kafka has no more' if lost else 'its handler fails with'}"
         if all(each.timer for each in records):
             lasting = "is held up by timers of its state that fail"
+    elif any(each.phase is Phase.RESTORE for each in waiting):
+        lasting = "is held up by state that is not there"
     elif snapshot is not None and state is not None and overdue(snapshot, given.now, given.stuck_after):
         lasting = f"is {state.state} for {given.now - state.since:.0f} s, longer than {limit}"
     elif (

@@ -259,6 +259,46 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Restore:
+    """How far the state of a partition is restored: `read` of `total` offsets of its changelog (None while it waits
+    for its turn), at `rate` a second. It came further `still` seconds ago."""
+
+    read: int
+    total: int | None
+    rate: float
+    still: float
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until it is done at that rate; None while that is unknown."""
+        return None if self.total is None or not self.rate else (self.total - self.read) / self.rate
+
+    def __str__(self) -> str:
+        """Say it for people."""
+        if self.total is None:
+            return "it waits for its turn to be restored"
+        share = 100 * self.read // max(1, self.total)
+        left = "" if self.left is None else f", {self.left:,.0f} s left"
+        return f"{share} % of {self.total:,} offsets of its changelog, {self.rate:,.0f} a second{left}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """The state by key of one partition. One that runs has so many `keys` and `bytes` in its local store, and its
+    position: the next `offset` to read (None before the first record), after so many commits.
+
+    `restore` is set while it is restored. `differs` says why it does not run until a person chooses.
+    """
+
+    keys: int = 0
+    bytes: int = 0
+    offset: int | None = None
+    commit: int = 0
+    restore: Restore | None = None
+    differs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicStatus:
     """What one consumer reports on one topic; a partition in none of the three is closed and committed.
 
@@ -269,7 +309,7 @@ class TopicStatus:
     `batch_seconds` has for how long a handler has worked on a batch with records of a partition, if that
     is not short. `losses` are those of the last hour, and `left_out` is what sinks left out in it and were not to.
     `stored` is what sinks have of each partition, by their names: no sink is known where that is empty, and nothing
-    is known of partitions that are not in it.
+    is known of partitions that are not in it. `shards` has the state by key of partitions that have one.
     """
 
     running: frozenset[int] = frozenset()
@@ -284,6 +324,7 @@ class TopicStatus:
     losses: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
     left_out: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
     stored: Mapping[int, Mapping[str, Stored]] = field(default_factory=dict)
+    shards: Mapping[int, ShardState] = field(default_factory=dict)
 
     @property
     def held(self) -> frozenset[int]:

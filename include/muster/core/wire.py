@@ -12,7 +12,9 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
 A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "batch": 320}}`, for assignors that
-go by load, and for the search for what makes no progress. A status may hold `host`, `version`, `state`,
+go by load, and for the search for what makes no progress, and `state`, how the state by key of its partitions stands:
+`{"0": {"keys": 12, "bytes": 40960, "offset": 320, "commit": 9}, "1": {"restored": 500, "total": 2000, "rate": 120.5,
+"still": 0.2}, "2": {"differs": "..."}}`. A status may hold `host`, `version`, `state`,
 `started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
@@ -52,9 +54,11 @@ from muster.core.model import (
     Loss,
     OffsetRange,
     PartitionLoad,
+    Restore,
     Return,
     Seek,
     SeekState,
+    ShardState,
     State,
     Stored,
     TopicAssignment,
@@ -265,6 +269,7 @@ class _TopicStatus(_Node):
     losses: Any = None
     left_out: Any = None
     stored: Any = None
+    state: Any = None
 
 
 class _Status(_Node):
@@ -496,6 +501,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 losses=_losses(status.losses),
                 left_out=_losses(status.left_out),
                 stored=_stored(status.stored),
+                shards=_shards(status.state),
             )
             for topic, status in node.topics.items()
         },
@@ -621,6 +627,20 @@ def _stored_in(entry: object) -> Stored | None:
     if len(ranges) < len(listed) or at is None or more is None or not 0 <= at < LAST_MOMENT:
         return None
     return Stored(ranges, more, at)
+
+
+def _shards(state: object) -> dict[int, ShardState]:
+    """Read how the state of each partition stands, as lenient as `_loads`."""
+    return {partition: _shard(entry) for partition, entry in _offsets(state)}
+
+
+def _shard(entry: dict[object, object]) -> ShardState:
+    keys, size, commit, restored = (
+        _count(entry.get(key)) or 0 for key in ("keys", "bytes", "commit", "restored")
+    )
+    rate, still = (_measure(entry.get(key)) for key in ("rate", "still"))
+    restore = None if still is None else Restore(restored, _count(entry.get("total")), rate or 0.0, still)
+    return ShardState(keys, size, _count(entry.get("offset")), commit, restore, _text(entry.get("differs")))
 
 
 def _range(value: object) -> OffsetRange | None:

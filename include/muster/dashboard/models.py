@@ -182,7 +182,7 @@ class WaitingEntry(_Answer):
 
     topic: str
     consumer: str
-    phase: Literal["answer", "close", "start", "progress", "finish"]
+    phase: Literal["answer", "close", "start", "progress", "finish", "restore"]
     partitions: Ranges
     why: str
     since: Moment | None = None
@@ -282,6 +282,17 @@ class ParkedEntry(_Answer):
     answer: str = ""
 
 
+class ShardEntry(_Answer):
+    """The state by key of a partition: entries and bytes on disk, and the offset up to which it holds the records.
+    `restoring` says how far its restore is, '' without one; `differs` why a person is to choose where it goes on."""
+
+    keys: int = 0
+    bytes: int = 0
+    offset: int | None = None
+    restoring: str = ""
+    differs: str = ""
+
+
 class TopicAnswer(_Answer):
     """One topic with the matrix of its partitions, in columns: entry i of each is of the i-th partition.
 
@@ -306,6 +317,7 @@ class TopicAnswer(_Answer):
     pins: list[PinEntry]
     standbys: dict[int, list[str]] = {}  # by partition number
     parked: dict[int, ParkedEntry] = {}  # those in state K, by partition number
+    shards: dict[int, ShardEntry] = {}  # those with state by key, by partition number
     waiting: list[WaitingEntry] = []
     exclusions: list[ExclusionEntry] = []
     bootstrap_servers: str = ""
@@ -334,6 +346,7 @@ class ConsumerRow(_Answer):
     running: int = 0  # of those, by PartitionState
     paused: int = 0
     parked: int = 0
+    restoring: int = 0
     starting: int = 0
     closing: int = 0  # no longer assigned to it, and not yet closed
     pinned: int = 0
@@ -365,6 +378,7 @@ class ConsumerTopic(_Answer):
     running: Ranges
     paused: Ranges = []
     parked: Ranges = []
+    restoring: Ranges = []
     starting: Ranges
     closing: Ranges
     unknown: Ranges

@@ -17,7 +17,7 @@ from muster.dashboard.cluster_view import (
     pin_entries,
     waiting_entry,
 )
-from muster.dashboard.models import Behind, ParkedEntry, TopicAnswer, TopicRow, TopicsAnswer
+from muster.dashboard.models import Behind, ParkedEntry, ShardEntry, TopicAnswer, TopicRow, TopicsAnswer
 from muster.dashboard.window import Asked, Key, once_a_state, window
 
 T = TypeVar("T")
@@ -101,6 +101,16 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
         parked={
             p: ParkedEntry(offset=record.offset, why=why_failing(record), answer=record.answer)
             for p, record in cells.parked.items()
+        },
+        shards={
+            p: ShardEntry(
+                keys=shard.keys,
+                bytes=shard.bytes,
+                offset=shard.offset,
+                restoring="" if shard.restore is None else str(shard.restore),
+                differs=shard.differs,
+            )
+            for p, shard in cells.shards.items()
         },
         waiting=[waiting_entry(state, waiting) for waiting in state.waiting.get(topic, [])],
         exclusions=exclusion_entries(e for e in state.overrides.exclusions.values() if e.topic == topic),

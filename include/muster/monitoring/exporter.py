@@ -85,7 +85,11 @@ class Exporter:
         begun = {name: latest.begin() for name, latest in runs.items()}
         until = time.monotonic() + within
         states = self.states(clusters, SCRAPED, within, begun.values())
-        if standing := [name for name, state in states.items() if state.standing]:
+        if standing := [
+            name
+            for name, state in states.items()
+            if state.standing or any(line.overdue for line in state.topics.values())
+        ]:
             # Only they can say why.
             left = max(0.0, until - time.monotonic())
             states |= self.states(standing, (*SCRAPED, SourceName.CONSUMERS), left)

@@ -8,6 +8,7 @@ that is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -131,12 +132,17 @@ def _topics(add: Add, state: ClusterState) -> None:
         if line.seconds is not None:
             text = "Seconds for which the topic has been Stable, or not Stable"
             add("muster_topic_state_seconds", text, line.seconds, topic=topic)
-        standing = [each for each in state.waiting.get(topic, ()) if each.since is not None]
-        stuck = line.overdue or any(each.asked for each in standing)
+        waiting = state.waiting.get(topic, ())
+        standing = [each for each in waiting if each.since is not None]
+        decided = bool(waiting) and not any(each.asked for each in waiting)
+        stuck = not decided and (line.overdue or any(each.asked for each in standing))
         text = "Partitions with unread records that have not moved for longer than stuck_after"
+        counts: Counter[tuple[str, str]] = Counter()
         for each in standing:
-            labels = {"topic": topic, "consumer_id": each.consumer, "cause": each.kind}
-            add("muster_topic_standing_partitions", text, len(each.partitions), **labels)
+            counts[each.consumer, each.kind] += len(each.partitions)
+        for (consumer, cause), count in counts.items():
+            labels = {"topic": topic, "consumer_id": consumer, "cause": cause}
+            add("muster_topic_standing_partitions", text, count, **labels)
         for metric, text, value in (
             ("stuck", "Whether the topic is not Stable, or stands still, for longer than stuck_after", stuck),
             ("epoch", "Grows by one with each write that changes owners", line.epoch),

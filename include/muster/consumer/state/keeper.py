@@ -26,9 +26,6 @@ AT_A_TIME = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds until a shard that failed is tried again, at first and at most."""
 
-LONG = 10.0
-"""Seconds of a restore after which it is shown."""
-
 
 class Keeper:
     """Watches the agent for shards to take up, and for those that went. `run` is the loop, until `stop`."""
@@ -42,7 +39,6 @@ class Keeper:
         self._again: dict[TopicPartition, tuple[int, float, float]] = {}
         """By partition: for which claim epoch it failed, when it is tried again, and the pause."""
         self._asked: dict[TopicPartition, int] = {}
-        self._shown: set[TopicPartition] = set()
 
     def stop(self) -> None:
         """End the loop, and what is being restored."""
@@ -58,13 +54,13 @@ class Keeper:
                     due = self._due(own)
                     held = {tp: one.claim_epoch for tp, one in own.held.items() if one.has_state}
                 self._asked = held
-                self._say_what_is_restored()
                 self._states.keep(held)
                 for tp in self._again.keys() - held.keys():
                     del self._again[tp]
                     self._agent.problem(_problem(tp), None)
                 for tp, asked in due.items():
                     self._busy[tp] = asked.claim_epoch
+                    self._states.restores.wait_turn(tp, asked.claim_epoch)
                     self._pool.submit(self._take_up, tp, asked)
         finally:
             self._stopped.set()
@@ -84,24 +80,6 @@ class Keeper:
             (held := own.held.get(tp)) is None or held.claim_epoch != epoch
             for tp, epoch in self._asked.items()
         )
-
-    def _say_what_is_restored(self) -> None:
-        """Name what takes long, with its rate and the time that is left."""
-        restoring = self._states.restoring.copy()
-        now = time.monotonic()
-        for tp, one in restoring.items():
-            took = now - one.began
-            if took > LONG and one.read:
-                rate = one.read / took
-                self._agent.problem(
-                    _restoring(tp),
-                    f"topic {tp[0]!r}, partition {tp[1]}: its state is being restored: {one.read:,} of {one.total:,} "
-                    f"offsets of the changelog, {rate:,.0f} a second, {(one.total - one.read) / rate:,.0f} s left",
-                )
-                self._shown.add(tp)
-        for tp in self._shown - restoring.keys():
-            self._agent.problem(_restoring(tp), None)
-        self._shown &= restoring.keys()
 
     def _wanted(self, tp: TopicPartition, claim_epoch: int) -> bool:
         with self._agent.locked() as own:
@@ -141,11 +119,6 @@ class Keeper:
                 pause = min(LONGEST_PAUSE, 2 * before[2]) if before is not None else FIRST_PAUSE
                 self._again[tp] = (asked.claim_epoch, time.monotonic() + pause, pause)
             self._busy.pop(tp, None)
-
-
-def _restoring(tp: TopicPartition) -> str:
-    """Return the key of what is said of a shard while it is restored."""
-    return f"restoring {tp[0]} [{tp[1]}]"
 
 
 def _problem(tp: TopicPartition) -> str:

@@ -16,14 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from muster.consumer.state.errors import FailedTimer, StateError, StateStoreError
 from muster.consumer.state.handle import EXPIRIES, PROCESSING_TIME, TIMERS, first_due
 from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, TakenUp, moved, take_up
+from muster.consumer.state.restores import Restores
 from muster.consumer.state.store import Change, Mark, Reader, Store, remove
-from muster.core.model import TopicPartition
+from muster.core.model import ShardState, TopicPartition
 from muster.core.ownership import Due, ToRestore
 from muster.edges.dead_letters import ToWrite
 from muster.edges.state_changelog import (
@@ -76,15 +78,6 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Restoring:
-    """How far a restore is: `read` of `total` offsets, since `began` (monotonic)."""
-
-    read: int
-    total: int
-    began: float
-
-
-@dataclass(frozen=True, slots=True)
 class _OfCommit:
     """What a commit carries: which due, the position after it, and what it changes."""
 
@@ -115,9 +108,11 @@ class Shard:
     """The timer in which the processor raised last, by its moment and the digest of its key."""
     dropped: frozenset[tuple[int, str]] = frozenset()
     """Those that a person dropped, until a batch without them is committed."""
+    size: tuple[int, int] = (0, 0)
+    """Keys, and bytes on disk."""
 
     def look(self) -> None:
-        """See what is due next."""
+        """See what is due next, and how large the store is."""
         tables = [EXPIRIES, *([TIMERS] if self.position.time_mode == PROCESSING_TIME else [])]
         reader = self.store.reader()
         try:
@@ -125,6 +120,8 @@ class Shard:
         finally:
             reader.close()
         self.due = min((at for at in found if at is not None), default=None)
+        entries, taken = self.store.count()
+        self.size = max(0, entries - 1), taken  # one is the position
 
     def of_lower_rebuilds(self, position: Position) -> list[bytes]:
         """Return keys of lower rebuilds than that of `position`, as many as are deleted at once."""
@@ -164,12 +161,15 @@ class States:
     wall: Callable[[], float] = time.time
     late_rows: dict[str, int] = field(default_factory=dict, init=False)
     """By topic, of batches that were computed."""
-    restoring: dict[TopicPartition, Restoring] = field(default_factory=dict, init=False)
+    restores: Restores = field(init=False)
     _shards: dict[TopicPartition, Shard] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _opening: dict[TopicPartition, threading.Lock] = field(default_factory=dict, init=False)
     _own: Path | None = field(default=None, init=False)
     _held: Any = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.restores = Restores(lambda: self.clock())  # noqa: PLW0108  tests set the clock later
 
     def has(self, topic: str) -> bool:
         """Tell whether a topic has state."""
@@ -192,10 +192,11 @@ class States:
             name = changelog_topic(self.cluster, tp[0])
             reader = ChangelogReader(settings, asked.source.group_id, name, tp[1])
             try:
-                return self._restore(tp, asked, reader, f"{changelog_id}/{asked.source.topic_id}", wanted)
+                found = self._restore(tp, asked, reader, f"{changelog_id}/{asked.source.topic_id}", wanted)
             finally:
-                self.restoring.pop(tp, None)
                 reader.close()
+            self.restores.ended(tp, asked.claim_epoch, found.differs if found is not None else "")
+            return found
 
     def _restore(
         self,
@@ -207,6 +208,7 @@ class States:
     ) -> TakenUp | None:
         identity = f"{self.cluster}/{tp[0]}/{tp[1]}/{ids}"
         store = Store(self._place() / tp[0] / str(tp[1]), identity, self.wall())
+        came = partial(self.restores.came, tp, asked.claim_epoch)
         running = False
         try:
             before, position = store.mark, _position(store.reader())
@@ -214,11 +216,11 @@ class States:
             if not young or before.upto > reader.end or not _whole(before, position):
                 store.clear(self.wall())
                 before, position = store.mark, None
-            mark, position = self._read(tp, store, before, position, reader, wanted)
+            mark, position = self._read(came, store, before, position, reader, wanted)
             found = _compared(store, position, asked, reader.end)
             if mark.upto >= reader.end and _is_outdated(found, position, before):
                 store.clear(self.wall())
-                mark, position = self._read(tp, store, store.mark, None, reader, wanted)
+                mark, position = self._read(came, store, store.mark, None, reader, wanted)
                 found = _compared(store, position, asked, reader.end)
             if mark.upto < reader.end:
                 return None
@@ -236,7 +238,7 @@ class States:
 
     def _read(
         self,
-        tp: TopicPartition,
+        came: Callable[[int, int], None],
         store: Store,
         mark: Mark,
         position: Position | None,
@@ -244,8 +246,8 @@ class States:
         wanted: Callable[[], bool],
     ) -> tuple[Mark, Position | None]:
         """Bring a store from `mark` to the end of its changelog, or as far as that is `wanted`."""
-        began, first = self.clock(), mark.upto
-        fresh = mark.upto == 0
+        first, fresh = mark.upto, mark.upto == 0
+        came(0, reader.end - first)
         for read in reader.read(mark.upto, wanted):
             changes: dict[bytes, bytes | None] = dict(read.records)
             if text := changes.get(KEY):
@@ -260,7 +262,7 @@ class States:
             if not store.apply(changes.items(), mark, after):
                 raise StateStoreError(f"the state store in {store.folder} was changed by another process")
             mark = after
-            self.restoring[tp] = Restoring(mark.upto - first, reader.end - first, began)
+            came(mark.upto - first, reader.end - first)
         return mark, position
 
     def _place(self) -> Path:
@@ -413,6 +415,7 @@ class States:
         """Forget shards that are not held under these claim epochs any more."""
         with self._lock:
             gone = [tp for tp, one in self._shards.items() if claim_epochs.get(tp) != one.claim_epoch]
+        self.restores.keep(claim_epochs)
         self.forget(gone)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
@@ -434,10 +437,14 @@ class States:
         if held is not None:
             held.close()
 
-    def sizes(self) -> dict[TopicPartition, tuple[int, int, int]]:
-        """Return of each shard how many keys it has, how many bytes they take on disk, and its last commit."""
+    def status(self) -> dict[TopicPartition, ShardState]:
+        """Return how each shard stands that runs, is restored or waits for a person."""
+        found = self.restores.status()
         with self._lock:
-            return {tp: (*one.store.count(), one.position.seq) for tp, one in self._shards.items()}
+            for tp, one in self._shards.items():
+                offset = None if one.position.offset == ANYWHERE else one.position.offset
+                found[tp] = ShardState(*one.size, offset, one.position.seq)
+        return found
 
 
 def _elsewhere(tp: TopicPartition) -> StateStoreError:

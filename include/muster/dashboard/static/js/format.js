@@ -26,6 +26,12 @@ export function rate(perSecond) {
   return `${short(Math.round(perSecond))}/s`;
 }
 
+/** @param {number} value @returns {string} "4.1 MB" */
+export function bytes(value) {
+  const unit = value < 1e6 ? 0 : value < 1e9 ? 1 : 2;
+  return `${(value / 1000 ** (unit + 1)).toFixed(1)} ${["kB", "MB", "GB"][unit]}`;
+}
+
 /** @param {number | null | undefined} seconds @returns {string} two units at most: "3 min 20 s", or "–" */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";

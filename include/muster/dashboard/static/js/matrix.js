@@ -8,7 +8,7 @@
 import { fill, h, setAttribute, setText } from "./dom.js";
 import { number, rate } from "./format.js";
 import { look, word } from "./states.js";
-import { cellOf, condition, spoken } from "./topic_columns.js";
+import { cellOf, condition, obstacle, spoken } from "./topic_columns.js";
 import { inSight, mostRows, place, Pool } from "./virtual_rows.js";
 
 /** @typedef {import("./topic_columns.js").PartitionRow} PartitionRow */
@@ -170,7 +170,7 @@ export class Matrix {
       cell.tabIndex = index === this.active.row && at === this.active.column ? 0 : -1;
       setAttribute(cell, "aria-colindex", at + 4);
       setAttribute(cell, "aria-label", spoken(row, consumer, word));
-      setAttribute(cell, "title", shown?.state === "K" && shown.role === "owner" ? `${condition(row, "K", word)}: ${row.parked?.why ?? ""}` : null);
+      setAttribute(cell, "title", (shown?.state === "K" || shown?.state === "T") && shown.role === "owner" ? `${condition(row, shown.state, word)}: ${obstacle(row)}` : null);
       setText(cell.children[0], shown?.letter ?? "");
       setText(cell.children[1], shown && this.width >= WIDE ? NAMES[shown.role] ?? word(shown.state) : "");
     }

@@ -8,11 +8,11 @@ import { h } from "./dom.js";
 import { calm, number, rate } from "./format.js";
 import { age } from "./ages.js";
 import { Matrix } from "./matrix.js";
-import { consumerLink, empty, legend, saidBy, topicLink } from "./parts.js";
+import { consumerLink, empty, holds, legend, saidBy, topicLink } from "./parts.js";
 import { patchInside } from "./patch.js";
 import { href } from "./router.js";
 import { look, PARTITION_ORDER, word } from "./states.js";
-import { condition, partitionRows } from "./topic_columns.js";
+import { condition, obstacle, partitionRows } from "./topic_columns.js";
 
 /** @typedef {import("./topic_columns.js").PartitionRow} PartitionRow */
 
@@ -103,7 +103,9 @@ function detail(row, name, cluster, consumers) {
       row.target ? fact("To have it next", consumerLink(name, row.target)) : null,
       fact("Lag", number(row.lag)), fact("Behind", calm(row.age)), fact("Arriving", rate(row.rate)),
       fact("Committed", number(row.committed)), fact("End", number(row.end)),
-      row.parked ? fact("Held up by", row.parked.why) : null,
+      row.state === "K" || row.state === "T" ? fact(row.state === "K" ? "Held up by" : "Restored", obstacle(row)) : null,
+      row.shard && row.state !== "T" && !row.shard.differs ? fact("State", holds([row.shard])) : null,
+      row.shard && row.shard.offset !== null ? fact("State at offset", number(row.shard.offset)) : null,
       row.parked?.answer ? fact("Decided", `${row.parked.answer.replace("_", " ")}, not done yet`) : null,
       row.standbys.length ? fact("Standby", row.standbys.join(", ")) : null,
       row.pin ? fact("Pinned to", h("span", {}, consumerLink(name, row.pin.consumer), " ", saidBy(row.pin.said, age(row.pin.said.at)))) : null,

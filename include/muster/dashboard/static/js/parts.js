@@ -1,7 +1,7 @@
 /** The small parts that pages are put together from. All are plain elements, to be patched in (patch.js). */
 
 import { h } from "./dom.js";
-import { calm, catchUp, number } from "./format.js";
+import { bytes, calm, catchUp, number, plural } from "./format.js";
 import { href } from "./router.js";
 import { look, PARTITION_ORDER, PARTITION_STATES, sign, word } from "./states.js";
 
@@ -75,6 +75,12 @@ export function below(behind, most = null) {
   const parts = [late ? h("b", { class: "off", text: `max_lag is ${calm(most)}` }) : most === null ? "" : `max_lag is ${calm(most)}`,
     catchUp(behind), behind.near ? h("b", { class: "off", text: kept }) : kept].filter(Boolean);
   return parts.length ? h("span", {}, parts.flatMap((part, i) => (i ? [", ", part] : [part]))) : "";
+}
+
+/** How much state there is. @param {ShardEntry[]} shards */
+export function holds(shards) {
+  const sum = (/** @type {(one: ShardEntry) => number} */ of) => shards.reduce((total, one) => total + of(one), 0);
+  return `${plural(sum((one) => one.keys), "key")}, ${bytes(sum((one) => one.bytes))}`;
 }
 
 /** @param {...Child} figures */
@@ -157,7 +163,7 @@ export function lacking(one) {
   if (!one.consumer) return one.partitions.length ? `no progress in ${partitions(one.partitions)}` : "no progress";
   if (one.phase === "answer") return "is to say what it holds";
   if (one.offset !== null) return `is to get past offset ${one.offset} of ${partitions(one.partitions)}`;
-  const phase = { progress: "make progress on", finish: "finish its batch with" }[one.phase] ?? one.phase;
+  const phase = { progress: "make progress on", finish: "finish its batch with", restore: "restore the state of" }[one.phase] ?? one.phase;
   return `is to ${phase} ${partitions(one.partitions)}`;
 }
 

@@ -11,9 +11,10 @@
 /** By letter, worst first. @type {Record<string, Look>} */
 export const PARTITION_STATES = {
   U: { name: "unassigned", look: "unassigned", letter: "U", means: "without an owner" },
-  K: { name: "parked", look: "parked", letter: "K", means: "held by its owner and not read: a person is to say what becomes of the record that holds it up" },
+  K: { name: "parked", look: "parked", letter: "K", means: "held by its owner and not read: a person is to say what becomes of the record that holds it up, or where its state goes on" },
   "?": { name: "unknown", look: "unknown", letter: "?", means: "has an owner who cannot be asked or is not live" },
   C: { name: "closing", look: "closing", letter: "C", means: "taken from an owner who has not let go of it yet" },
+  T: { name: "restoring", look: "restoring", letter: "T", means: "its owner restores its state by key, and does not read it yet" },
   S: { name: "starting", look: "starting", letter: "S", means: "has an owner who does not report it running yet" },
   H: { name: "paused", look: "paused", letter: "H", means: "held by its owner and not read: a person paused its consumption" },
   R: { name: "running", look: "running", letter: "R", means: "its owner reports it running" },

@@ -17,6 +17,7 @@
  * @property {PinEntry | null} pin
  * @property {string[]} standbys
  * @property {ParkedEntry | null} parked
+ * @property {ShardEntry | null} shard
  */
 
 /** @param {TopicAnswer} answer @returns {PartitionRow[]} by partition number */
@@ -38,6 +39,7 @@ export function partitionRows(answer) {
     pin: pins.get(partition) ?? null,
     standbys: answer.standbys[partition] ?? [],
     parked: answer.parked[partition] ?? null,
+    shard: answer.shards[partition] ?? null,
   }));
 }
 
@@ -74,6 +76,11 @@ export function cellOf(row, consumer) {
  */
 export function condition(row, state, word) {
   return state === "K" && row.parked ? `${word(state)} at offset ${row.parked.offset}` : word(state);
+}
+
+/** What its owner does not get on for, '' for nothing. @param {PartitionRow} row */
+export function obstacle(row) {
+  return row.parked?.why || row.shard?.differs || row.shard?.restoring || "";
 }
 
 /**

@@ -17,7 +17,7 @@ export function consumerView(cluster, consumer) {
   /** @type {import("../table.js").Column<ConsumerTopic>[]} */
   const columns = [
     { id: "topic", label: "Topic", by: (row) => row.topic, class: "name", show: link((row) => row.topic, (row) => href(cluster, "topics", row.topic)) },
-    ranges("running", "Running"), ranges("parked", "Parked"), { ...ranges("paused", "Paused"), class: "wide mono" }, ranges("starting", "Starting"), ranges("closing", "Closing"), ranges("unknown", "Not known"),
+    ranges("running", "Running"), ranges("parked", "Parked"), { ...ranges("paused", "Paused"), class: "wide mono" }, ranges("restoring", "Restoring"), ranges("starting", "Starting"), ranges("closing", "Closing"), ranges("unknown", "Not known"),
     { ...ranges("standby", "Standby"), class: "wide mono" }, { ...ranges("pinned", "Pinned"), class: "wide mono" },
     { id: "lag", label: "Lag", by: (row) => row.lag, class: "number", width: "6rem", show: text((row) => number(row.lag)) },
     { id: "rate", label: "Arriving", by: (row) => row.rate, class: "number wide", width: "6rem", show: text((row) => rate(row.rate)) },
@@ -45,7 +45,7 @@ export function consumerView(cluster, consumer) {
   };
 }
 
-/** @param {"running" | "paused" | "parked" | "starting" | "closing" | "unknown" | "standby" | "pinned"} id @param {string} label */
+/** @param {"running" | "paused" | "parked" | "restoring" | "starting" | "closing" | "unknown" | "standby" | "pinned"} id @param {string} label */
 function ranges(id, label) {
   return { id, label, class: "mono", show: text((/** @type {ConsumerTopic} */ row) => pairText(row[id]) || "·") };
 }
@@ -74,7 +74,7 @@ function drawn(answer, cluster, known) {
           h("a", { class: "button small", href: href(cluster, "timeline", null, { consumer: row.consumer }), text: "Timeline" })),
       ),
       figures(
-        figure("Partitions", number(row.partitions), [row.parked ? `${number(row.parked)} parked` : "", row.paused ? `${number(row.paused)} paused` : "", row.starting ? `${number(row.starting)} starting` : "", row.closing ? `${number(row.closing)} closing` : "", row.pinned ? `${number(row.pinned)} pinned` : ""].filter(Boolean).join(", ") || `${number(row.running)} running`),
+        figure("Partitions", number(row.partitions), [row.parked ? `${number(row.parked)} parked` : "", row.paused ? `${number(row.paused)} paused` : "", row.restoring ? `${number(row.restoring)} restoring` : "", row.starting ? `${number(row.starting)} starting` : "", row.closing ? `${number(row.closing)} closing` : "", row.pinned ? `${number(row.pinned)} pinned` : ""].filter(Boolean).join(", ") || `${number(row.running)} running`),
         figure("Load", share(row.share)),
         figure("Lag", short(row.lag), "records"),
         figure("Arriving", rate(row.rate)),

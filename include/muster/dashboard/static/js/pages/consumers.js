@@ -62,7 +62,7 @@ function stateCell(cell, row) {
 
 /** @param {HTMLElement} cell @param {ConsumerRow} row */
 function partitionsCell(cell, row) {
-  const under = [row.starting ? `${row.starting} starting` : "", row.closing ? `${row.closing} closing` : ""].filter(Boolean).join(", ");
+  const under = [row.restoring ? `${row.restoring} restoring` : "", row.starting ? `${row.starting} starting` : "", row.closing ? `${row.closing} closing` : ""].filter(Boolean).join(", ");
   setText(cell, `${number(row.partitions)}${under ? " ↻" : ""}`);
   cell.title = [`${number(row.running)} running`, row.parked ? `${number(row.parked)} parked` : "", row.paused ? `${number(row.paused)} paused` : "", under, row.pinned ? `${number(row.pinned)} pinned` : ""].filter(Boolean).join(", ");
 }

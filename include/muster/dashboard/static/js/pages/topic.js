@@ -6,7 +6,7 @@ import { commandButton, commandsOn, isUndo, takesPartitions } from "../commands.
 import { h } from "../dom.js";
 import { calm, number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
-import { banner, below, chip, consumerLink, figure, figures, lacking, mark, pairText, partitions, saidBy } from "../parts.js";
+import { banner, below, chip, consumerLink, figure, figures, holds, lacking, mark, pairText, partitions, saidBy } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 
@@ -65,6 +65,7 @@ function drawn(answer, cluster, known) {
         figure("Lag", short(row.lag), "records"),
         figure("Behind", calm(row.behind.age), below(row.behind, row.max_lag)),
         figure("Arriving", rate(row.rate)),
+        Object.keys(answer.shards).length ? figure("State", holds(Object.values(answer.shards)), restored(answer)) : null,
         figure("Epoch", String(row.epoch), "grows with each plan"),
         figure("Group", h("span", { class: "mono small", text: answer.group_id || "–" }), answer.bootstrap_servers),
       ),
@@ -80,6 +81,13 @@ function drawn(answer, cluster, known) {
       decisions(answer, cluster, known),
     ),
   ].filter((one) => one !== null);
+}
+
+/** What of the state is not there. @param {TopicAnswer} answer */
+function restored({ row, shards }) {
+  const waits = Object.values(shards).filter((one) => one.differs).length;
+  const under = row.partition_states.T ?? 0;
+  return [under ? `restoring ${plural(under, "partition")}` : "", waits ? `${plural(waits, "partition")} waits for a person` : ""].filter(Boolean).join(", ");
 }
 
 /** Pins and exclusions of this topic. @param {TopicAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
