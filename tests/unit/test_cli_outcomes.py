@@ -15,7 +15,9 @@ from muster.cli.main import main
 from muster.commands.table import COMMANDS
 
 ARGUMENTS = {
-    **dict.fromkeys(("plan", "status", "history", "deadletters list", "doctor"), ""),
+    **dict.fromkeys(("plan", "status", "history", "deadletters list", "state list", "doctor"), ""),
+    "state show": "t key",
+    "state export": "t 0 state.json",
     "deadletters replay": "--reason r",
     **dict.fromkeys(("isolate", "restore", "drain", "undrain"), "a --reason r"),
     "pin": "t 0 a --reason r",
@@ -130,6 +132,10 @@ def test_command_that_cannot_ends_with_its_code(command: str, wrong: str, end) -
         ("isolate a", "Missing option '--reason'"),
         ("isolate --reason r", "Missing argument"),
         ("status --no-such-option", "No such option"),
+        ("state export t 0 state.csv", "ends in neither .json nor .parquet"),
+        ("state show t '[1' --columns --partition 0", "is not JSON"),
+        ("state show t '[]' --columns --partition 0", "is no list of columns"),
+        ("state show t '[1]' --columns", "--columns needs --partition"),
         ("assignor --reason r", "give either the NAME of an assignor"),
         ("assignor range --clear --reason r", "give either the NAME of an assignor"),
     ],

@@ -14,6 +14,7 @@ from muster.cli.history import history
 from muster.cli.init import init
 from muster.cli.local_stack import local_stack
 from muster.cli.plan import plan
+from muster.cli.state import state
 from muster.cli.status import status
 from muster.cluster.sources import open_sources
 
@@ -36,5 +37,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_sources
 
 
-for command in (plan, status, history, deadletters, doctor, init, *CLICK_COMMANDS):
+for command in (plan, status, history, deadletters, state, doctor, init, *CLICK_COMMANDS):
     main.add_command(command)
