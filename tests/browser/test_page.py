@@ -171,8 +171,8 @@ def test_parked_partition_says_which_record_holds_it_up(browser: Browser, site: 
 
 def test_page_shows_state_its_restore_and_what_waits(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/flights/topics/airports")
-    browser.says("4,808 keys, 16.4 MB")
-    browser.says("restoring 1 partition, 1 partition waits for a person")
+    browser.says("4,808 keys")
+    browser.says("16.4 MB, 1 restoring, 1 waiting for a person")
     assert browser.one(".m-cell.is-restoring").get_attribute("title") == f"restoring: {RESTORING}"
     assert browser.one(".m-cell.is-parked").get_attribute("title") == f"parked: {DIFFERS}"
     for look, words in (

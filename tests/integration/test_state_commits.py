@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
@@ -17,7 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from muster.consumer.state.position import KEY, Position
-from muster.core.model import Seek, SeekState
+from muster.core.model import Seek, SeekState, ShardState
 from muster.core.positions import Note, parse_stamp
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import GroupOffsets
@@ -135,6 +136,37 @@ def test_batch_changes_store_changelog_and_group_together(
     assert position.time > 0
 
 
+def test_state_is_shown_while_it_runs_and_is_restored(
+    world: World, consumer: Make, eventually: Eventually
+) -> None:
+    tp = (world.topic, 0)
+    one = consumer("one")
+    start(one, world, eventually)
+    process(one, world, eventually, 10, {b"a": b"1", b"b": b"2"})
+    process(one, world, eventually, 20, {b"a": b"3", b"b": None})
+    found = one.states.status()[tp]
+    assert (found.keys, found.offset, found.commit) == (1, 20, 3)
+    assert found.bytes > 0
+    two = consumer("two")
+    seen: list[ShardState] = []
+    came = two.states.restores.came
+
+    def spy(*said: Any) -> None:
+        came(*said)
+        seen.append(two.states.status()[tp])
+
+    two.states.restores.came = spy  # type: ignore[method-assign]
+    one.reads(world.topic, {0: "two"}, 2)
+    start(two, world, eventually, 2)
+    read = [(each.restore.read, each.restore.total) for each in seen if each.restore is not None]
+    end = two.states._shards[tp].mark.upto
+    assert read[0][0] == 0
+    assert read[-1] == (read[-1][1], read[-1][1])
+    assert read[-1][1] in {end, end - 2}, "all that was there at the claim"
+    eventually(lambda: two.states.status()[tp].commit == 4, 60, "its first commit")
+    assert two.states.status()[tp].keys == 1
+
+
 def test_output_is_seen_once_with_its_batch(
     world: World, kafka: KafkaSettings, consumer: Make, eventually: Eventually
 ) -> None:
@@ -245,6 +277,7 @@ def test_position_that_differs_waits_for_a_choice(
     text = last_value(kafka, "look", changelog, 0, KEY)
     assert text is not None
     assert Position.of(text).offset == 10, "which --to=changelog takes"
+    assert two.states.status()[world.topic, 0].differs in said
     assert not two.readable(world.topic)
     two.reads(world.topic, {0: "two"}, 3, seeks={0: seek})
     eventually(lambda: two.offered() == {0}, 60, "offered for the seek")

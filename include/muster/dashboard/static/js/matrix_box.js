@@ -104,7 +104,7 @@ function detail(row, name, cluster, consumers) {
       fact("Lag", number(row.lag)), fact("Behind", calm(row.age)), fact("Arriving", rate(row.rate)),
       fact("Committed", number(row.committed)), fact("End", number(row.end)),
       row.state === "K" || row.state === "T" ? fact(row.state === "K" ? "Held up by" : "Restored", obstacle(row)) : null,
-      row.shard && row.state !== "T" && !row.shard.differs ? fact("State", holds([row.shard])) : null,
+      row.shard && row.state !== "T" && !row.shard.differs ? fact("State", holds([row.shard]).join(", ")) : null,
       row.shard && row.shard.offset !== null ? fact("State at offset", number(row.shard.offset)) : null,
       row.parked?.answer ? fact("Decided", `${row.parked.answer.replace("_", " ")}, not done yet`) : null,
       row.standbys.length ? fact("Standby", row.standbys.join(", ")) : null,

@@ -77,10 +77,10 @@ export function below(behind, most = null) {
   return parts.length ? h("span", {}, parts.flatMap((part, i) => (i ? [", ", part] : [part]))) : "";
 }
 
-/** How much state there is. @param {ShardEntry[]} shards */
+/** How much state there is. @param {ShardEntry[]} shards @returns {[string, string]} "12 keys", "4.1 MB" */
 export function holds(shards) {
   const sum = (/** @type {(one: ShardEntry) => number} */ of) => shards.reduce((total, one) => total + of(one), 0);
-  return `${plural(sum((one) => one.keys), "key")}, ${bytes(sum((one) => one.bytes))}`;
+  return [plural(sum((one) => one.keys), "key"), bytes(sum((one) => one.bytes))];
 }
 
 /** @param {...Child} figures */

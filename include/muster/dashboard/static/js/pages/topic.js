@@ -65,7 +65,7 @@ function drawn(answer, cluster, known) {
         figure("Lag", short(row.lag), "records"),
         figure("Behind", calm(row.behind.age), below(row.behind, row.max_lag)),
         figure("Arriving", rate(row.rate)),
-        Object.keys(answer.shards).length ? figure("State", holds(Object.values(answer.shards)), restored(answer)) : null,
+        ...stateFigure(answer),
         figure("Epoch", String(row.epoch), "grows with each plan"),
         figure("Group", h("span", { class: "mono small", text: answer.group_id || "–" }), answer.bootstrap_servers),
       ),
@@ -83,11 +83,15 @@ function drawn(answer, cluster, known) {
   ].filter((one) => one !== null);
 }
 
-/** What of the state is not there. @param {TopicAnswer} answer */
-function restored({ row, shards }) {
-  const waits = Object.values(shards).filter((one) => one.differs).length;
-  const under = row.partition_states.T ?? 0;
-  return [under ? `restoring ${plural(under, "partition")}` : "", waits ? `${plural(waits, "partition")} waits for a person` : ""].filter(Boolean).join(", ");
+/** How much state there is, and what of it is not there. @param {TopicAnswer} answer */
+function stateFigure({ row, shards }) {
+  const all = Object.values(shards);
+  if (!all.length) return [];
+  const [keys, size] = holds(all);
+  const waiting = all.filter((one) => one.differs).length;
+  const restoring = row.partition_states.T ?? 0;
+  const below = [size, restoring ? `${number(restoring)} restoring` : "", waiting ? `${number(waiting)} waiting for a person` : ""];
+  return [figure("State", keys, below.filter(Boolean).join(", "))];
 }
 
 /** Pins and exclusions of this topic. @param {TopicAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
