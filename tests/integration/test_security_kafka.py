@@ -5,15 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
 from devstack.certificates import Authority
 from devstack.secured import SecureKafka
+from muster.consumer.state.contents import Contents
 from muster.core.offsets import Retention, TopicOffsets
 from muster.doctor import kafka as doctor
 from muster.doctor.findings import Check, CheckOutcome, Part
@@ -22,6 +31,7 @@ from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLi
 from muster.edges.kafka_admin import librdkafka_logger
 from muster.edges.kafka_fencing import FencedCommits
 from muster.edges.kafka_offsets import OffsetReader
+from muster.edges.state_changelog import ChangelogTopic, changelog_topic
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -101,8 +111,9 @@ def test_the_consumers_rights_are_enough_to_plan_and_to_commit(of, group_of) -> 
     assert group.committed([PARTITION]) == {PARTITION: 2}
 
 
-def checks(settings: KafkaSettings, names: tuple[str, ...]) -> Iterator[Check]:
-    text = {"consul_service": CLUSTER, "group_id": GROUP, "topics": [TOPIC], "consumers": {"handler": "a.b"}}
+def checks(settings: KafkaSettings, names: tuple[str, ...], *state: str) -> Iterator[Check]:
+    consumers = {"handler": "a.b", "state": list(state)}
+    text = {"consul_service": CLUSTER, "group_id": GROUP, "topics": [TOPIC], "consumers": consumers}
     cluster = ClusterSettings.model_validate({"name": CLUSTER, **text})
     return doctor.check_kafka(Part("kafka"), settings, cluster, names)
 
@@ -115,6 +126,56 @@ def test_doctor_says_so_where_the_user_may_not_describe_the_group(of) -> None:
     (_, members) = checks(of(CONSUMER), doctor.GROUP)
     assert members.name == "members"
     assert members.outcome is CheckOutcome.OK
+
+
+def test_doctor_checks_changelogs_and_the_rights_on_them(of, server: SecureKafka) -> None:
+    """Whether one may be made is asked, and none is made."""
+    name = changelog_topic(CLUSTER, TOPIC)
+    admin = AdminClient(server.client_settings(), logger=librdkafka_logger())
+
+    def state(user: str, *patterns: str) -> Check:
+        return list(checks(of(user), doctor.GROUP, *(patterns or (TOPIC,))))[-1]
+
+    found = state(CONSUMER)
+    assert (found.name, found.outcome) == ("state", CheckOutcome.OK)
+    assert "1 topics have state, 0 changelogs are there, 1 may be made" in found.found
+    assert name not in admin.list_topics(timeout=10).topics
+    refused = state(COORDINATOR)
+    assert refused.outcome is CheckOutcome.FAILED
+    assert "make it with 'kafka-topics.sh --create" in refused.found
+    assert state(CONSUMER, "other").outcome is CheckOutcome.WARNING
+    ChangelogTopic(of(CONSUMER), CLUSTER, TOPIC).ensure()
+    try:
+        assert "1 changelogs are there; the rights on the topics" in state(CONSUMER).found
+        assert "lacks the rights DESCRIBE_CONFIGS, WRITE" in "".join(state(VIEWER).details)
+        assert "if it is there, allow this user Describe on it" in state(COORDINATOR).found
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+        admin.incremental_alter_configs([resource])[resource].result(20)
+        admin.create_partitions([NewPartitions(name, 3)])[name].result(20)
+        wrong = state(CONSUMER)
+        assert wrong.outcome is CheckOutcome.FAILED
+        assert "it has 3 partitions, and topic 'flights' has 1" in wrong.details[0]
+        assert "--add-config cleanup.policy=compact'" in wrong.details[1]
+    finally:
+        admin.delete_topics([name])[name].result(20)
+
+
+def test_state_command_names_the_right_that_is_missing(of, server: SecureKafka) -> None:
+    """Who may describe the changelog sees it, and may not read it."""
+    prefix = ("--resource-pattern-type", "prefixed", "--topic", "__muster.state.flights.")
+    server.grant(["--add", "--allow-principal", f"User:{STRANGER}", "--operation", "Describe", *prefix])
+    owner = ChangelogTopic(of(CONSUMER), CLUSTER, TOPIC)
+    owner.ensure()
+    producer = Producer(server.client_settings(), logger=librdkafka_logger())
+    producer.produce(owner.name, b"x", b"\x01")
+    assert producer.flush(20) == 0
+    name = changelog_topic(CLUSTER, TOPIC)
+    with closing(Contents(of(VIEWER), GROUP, CLUSTER, TOPIC, 0)) as contents:
+        assert contents.position is None
+    with pytest.raises(KafkaError, match=f"allow this user Read and Describe on topic '{name}'"):
+        Contents(of(STRANGER), GROUP, CLUSTER, TOPIC, 0)
 
 
 @pytest.mark.parametrize(

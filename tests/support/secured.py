@@ -149,7 +149,7 @@ def secure_kafka(
         servers_dir / "secure-kafka", passwords.admin, passwords.users(), server_certificate, authority.ca
     )
     server.start()
-    examples = ("kafka-acls", "kafka-acls-fencing", "kafka-acls-dead-letters")
+    examples = ("kafka-acls", "kafka-acls-fencing", "kafka-acls-dead-letters", "kafka-acls-state")
     for arguments in [command for each in examples for command in kafka_acl_commands(each)]:
         server.grant(arguments)
     yield server

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from muster.core.overrides import TopicOverride
 from muster.core.subscription import Subscription
+from muster.edges.state_changelog import changelog_topic
 
 
 def said(selector: str, subscribed: bool, pattern: bool = False) -> TopicOverride:
@@ -18,6 +19,12 @@ def said(selector: str, subscribed: bool, pattern: bool = False) -> TopicOverrid
 
 def reads(*decided: TopicOverride, doubt: bool = False) -> Subscription:
     return Subscription(frozenset({"t"}), ("x-.*",), decided, doubt)
+
+
+@pytest.mark.parametrize("pattern", [".*", "__muster.*", r"__muster\.state\.flights\.t"])
+def test_no_pattern_covers_a_changelog(pattern: str) -> None:
+    subscription = Subscription(frozenset(), (pattern,), (said(pattern, True, True),))
+    assert not subscription.includes(changelog_topic("flights", "t"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Kafka: reachable, the topics of the cluster are there, their lag in time may be read, the group's committed offsets
-may be read, and no consumer is a member of the group.
+may be read, no consumer is a member of the group, and the changelogs of state by key are as they have to be.
 
 Commits and transactional ids are not tried: a commit would be a change, and the first step of a transaction fences
 its present holder.
@@ -19,6 +19,7 @@ from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
 from muster.edges.kafka_admin import Admin, Failure, KafkaError
 from muster.edges.kafka_listener import ask_listener
 from muster.edges.kafka_offsets import OffsetReader
+from muster.edges.state_changelog import ChangelogTopic, changelog_topic
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 
@@ -27,6 +28,8 @@ BROKERS = ("reachable", "topics", "lag in time")
 GROUP = ("group", "members")
 """What those are asked that read and commit: the jobs. Members of the group, which are consumers with
 `group.subscribe`, commit offsets of the same partitions as Muster's consumers, and so rewind one another."""
+STATE = "state"
+"""What those are asked in addition that keep state by key."""
 
 
 def check_kafka(
@@ -53,6 +56,8 @@ def check_kafka(
         yield _lag_in_time(part, settings, cluster, listing)
     if "group" in names:
         yield from _check_group(part, settings, cluster, listing)
+        if cluster.consumers.state:
+            yield _state(part, settings, cluster, listing)
 
 
 def _not_spoken(part: Part, name: str, settings: KafkaSettings) -> Check | None:
@@ -80,6 +85,36 @@ def _not_spoken(part: Part, name: str, settings: KafkaSettings) -> Check | None:
             f"set sasl.mechanism in the connection to one of these: {offered}",
         )
     return None
+
+
+def _state(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listing: TopicListing) -> Check:
+    """Check the changelogs. Only a handler knows which topics it writes to."""
+    patterns = cluster.consumers.state
+    topics = [
+        topic
+        for topic in sorted(listing.partitions)
+        if cluster.topics.includes(topic) and any(re.fullmatch(pattern, topic) for pattern in patterns)
+    ]
+    if not topics:
+        step = "correct 'state' of the consumers: regular expressions of whole names of topics that are read"
+        return part.warning(STATE, f"no topic that is read has state by {', '.join(patterns)}", step)
+    wrong: list[str] = []
+    for topic in topics:
+        try:
+            wrong += ChangelogTopic(settings, cluster.name, topic).examine(listing.partitions)
+        except KafkaError as error:
+            wrong.append(str(error))
+    if wrong:
+        return part.failed(
+            STATE, named(wrong), f"do as they say, with the rights of {_user(settings)}", wrong
+        )
+    there = sum(changelog_topic(cluster.name, topic) in listing.partitions for topic in topics)
+    made = f", {len(topics) - there} may be made" if there < len(topics) else ""
+    return part.ok(
+        STATE,
+        f"{_who(settings)}: {len(topics)} topics have state, {there} changelogs are there{made}; the rights on the "
+        "topics that handlers write to are not known",
+    )
 
 
 def _check_group(

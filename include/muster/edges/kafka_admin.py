@@ -286,12 +286,17 @@ class Admin:
         """Take note that Kafka answered."""
         self._trouble.over()
 
-    def make_topic(self, name: str, partitions: int, config: Mapping[str, str], what: str) -> None:
-        """Make a topic with the brokers' own replication, unless it is there. Raises `KafkaError` that begins with
-        `what` it is, and names the command that makes it."""
+    def make_topic(
+        self, name: str, partitions: int, config: Mapping[str, str], what: str, validate_only: bool = False
+    ) -> bool:
+        """Make a topic with the brokers' own replication; False if it is there. With `validate_only` nothing is made.
+
+        Raises `KafkaError` that begins with `what` it is, and names the command that makes it.
+        """
         asked = self.client.create_topics(
             [NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config))],
             request_timeout=self.timeout,
+            validate_only=validate_only,
         )
         try:
             asked[name].result(self.timeout + GRACE)
@@ -304,6 +309,8 @@ class Admin:
                     f"{failure.text}; make it with 'kafka-topics.sh --create --topic {name} --partitions "
                     f"{partitions} {given}', or allow this user to create it"
                 ) from error
+            return False
+        return True
 
     def error(self, what: str, failure: Failure, trouble: str = "") -> KafkaError:
         """Say what went wrong while doing `what`, and what to do.

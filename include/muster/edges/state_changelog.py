@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
-from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # exported, not by name
+from confluent_kafka.admin import AclOperation, ConfigResource  # type: ignore[attr-defined]  # exported, not by name
 
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import TopicLister
@@ -49,6 +49,8 @@ BULK = {
     "queue.buffering.max.kbytes": "2097151",
 }
 """What makes a producer write many small records quickly."""
+RIGHTS = {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS}
+"""What an owner does with its changelog, once that is there."""
 AT_ONCE = 50_000
 """Records that are handed to librdkafka, or taken from it, at once."""
 LONGEST_NAME = 249
@@ -174,15 +176,69 @@ class ChangelogTopic:
             if self.name in found.absent:
                 admin.make_topic(self.name, len(wanted), TOPIC_CONFIG, f"changelog {self.name!r}: it")
                 found = lister.identities({self.name})
-            elif len(there.get(self.name, ())) != len(wanted):
-                raise self._error(
-                    f"it has {len(there.get(self.name, ()))} partitions, and topic {self._topic!r} has {len(wanted)}"
-                    ": records of a key may be in another partition now than its state. Have the records go to a new "
-                    "topic with as many partitions as are needed, or delete the changelog and seek all partitions "
-                    "with '--state=rebuild', which begins with empty state"
-                )
+            else:
+                self._compare(len(there.get(self.name, ())), len(wanted))
             self._check(admin)
         return found.ids.get(self.name, "")
+
+    def examine(self, listed: Mapping[str, Collection[int]]) -> list[str]:
+        """Return what is wrong with it, each with the next step; nothing is made. `listed` are the partitions of the
+        topics that this user may see."""
+        wanted = len(listed[self._topic])
+        with closing(Admin(self._settings)) as admin:
+            if self.name not in listed:
+                try:
+                    hidden = not admin.make_topic(
+                        self.name, wanted, TOPIC_CONFIG, f"changelog {self.name!r}: it", validate_only=True
+                    )
+                except KafkaError as error:
+                    return [f"{error}; if it is there, allow this user Describe on it"]
+                wrong = "it is there, and this user may not see it; allow it Describe on the topic"
+                return [str(self._error(wrong))] if hidden else []
+            found: list[str] = []
+            checks: tuple[Callable[[], None], ...] = (
+                lambda: self._compare(len(listed[self.name]), wanted),
+                lambda: self._check(admin),
+                lambda: self._check_rights(admin),
+            )
+            for check in checks:
+                try:
+                    check()
+                except KafkaError as error:
+                    found.append(str(error))
+            return found
+
+    def _compare(self, has: int, wanted: int) -> None:
+        if has != wanted:
+            raise self._error(
+                f"it has {has} partitions, and topic {self._topic!r} has {wanted}: records of a key may be "
+                "in another partition now than its state. Have the records go to a new topic with as many partitions "
+                "as are needed, or delete the changelog and seek all partitions with '--state=rebuild', which begins with empty "
+                "state"
+            )
+
+    def _check_rights(self, admin: Admin) -> None:
+        """Raise `KafkaError` if this user may not do all that an owner does, or if the changelog has fewer replicas
+        than its topic."""
+        asked = admin.client.describe_topics(
+            TopicCollection([self.name, self._topic]),
+            request_timeout=admin.timeout,
+            include_authorized_operations=True,
+        )
+        try:
+            own, of = (asked[name].result(admin.timeout + GRACE) for name in (self.name, self._topic))
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            raise self._error(f"it cannot be described: {Failure.of(error).text}") from error
+        if missing := sorted(each.name for each in RIGHTS - {*(own.authorized_operations or RIGHTS)}):
+            raise self._error(
+                f"this user lacks the rights {', '.join(missing)}; give them, as docs/security.md has it"
+            )
+        replicas, of_topic = (min(len(each.replicas) for each in one.partitions) for one in (own, of))
+        if replicas < of_topic:
+            raise self._error(
+                f"it has {replicas} replica(s), and topic {self._topic!r} has {of_topic}, so the state is lost more "
+                "easily than its records; add replicas with 'kafka-reassign-partitions.sh'"
+            )
 
     def _check(self, admin: Admin) -> None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
@@ -302,4 +358,7 @@ class ChangelogReader:
 
     def _error(self, error: KafkaException | KafkaError_) -> KafkaError:
         text = Failure.of(error).text
-        return KafkaError(f"{self.where}: {text}; {next_step(self._settings.config, text)}")
+        step = next_step(self._settings.config, text)
+        if "topic authorization failed" in text.lower():
+            step = f"allow this user Read and Describe on topic {self.topic!r}"
+        return KafkaError(f"{self.where}: {text}; {step}")
