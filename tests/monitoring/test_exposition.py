@@ -19,7 +19,7 @@ from muster.cluster.cache import StateCache
 from muster.cluster.latest import Latest
 from muster.cluster.reading import LateError, Reading, SourceReading, Statuses
 from muster.cluster.state import ClusterState
-from muster.core.model import ConsumerStatus, State, TopicStatus
+from muster.core.model import ConsumerStatus, Restore, ShardState, State, TopicState, TopicStatus
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import ConsumptionPause, Overrides
 from muster.core.progress import Look, Mark
@@ -75,12 +75,24 @@ def test_a_topic_is_stuck_when_it_is_not_stable_for_too_long(state: str, since: 
     assert value(found, "muster_topic_stuck", topic="t") == stuck
 
 
+def states(*waiting: Restore | str) -> ConsumerStatus:
+    """What keeps the state of each partition of c-1 from being there."""
+    shards = {
+        p: ShardState(differs=each) if isinstance(each, str) else ShardState(restore=each)
+        for p, each in enumerate(waiting)
+    }
+    return ConsumerStatus("c-1", "one", {"t": TopicStatus(starting=frozenset(shards), shards=shards)})
+
+
 @pytest.mark.parametrize(
     ("status", "decided", "stuck", "consumer", "cause"),
     [
         (ConsumerStatus("c-1", "one", {"t": TopicStatus(frozenset({0, 1}))}), (), 1, "c-1", "progress"),
         (ConsumerStatus("c-1", "one", {"t": TopicStatus(frozenset({2}))}), (), 1, "c-1", "start"),
         (None, (ConsumptionPause(by="ann", at=0.0, why="w", topic="t"),), 0, "", "decided"),
+        (states(*(Restore(n, 200, 5.0, 1.0) for n in (50, 60))), (), 0, "c-1", "restoring"),
+        (states(*(Restore(n, 200, 5.0, 301.0) for n in (50, 60))), (), 1, "c-1", "restore"),
+        (states("the group has none", "the group is at offset 3"), (), 1, "", "state differs"),
     ],
 )
 def test_standing_partitions_are_counted_with_their_cause(
@@ -101,6 +113,17 @@ def test_standing_partitions_are_counted_with_their_cause(
     assert value(found, standing, topic="t", consumer_id=consumer, cause=cause) == 2
     assert sum(name == standing for name, _ in found) == 1
     assert value(found, "muster_topic_stuck", topic="t") == stuck
+
+
+def test_long_restore_that_goes_on_makes_no_stuck_topic() -> None:
+    """Its topic is Starting for as long."""
+    everything = frozenset(range(3))
+    state = TopicState(State.STARTING, {"c-1": everything}, epoch=7, since=NOW - 9_999)
+    starting = replace(topic(dict.fromkeys(everything, "c-1"))["t"], state=state)
+    for still, stuck in ((300.0, 0), (301.0, 1)):
+        running = states(*[Restore(50, 200, 5.0, still)] * 3)
+        found = samples(zookeeper={"t": starting}, consul=live("c-1"), consumers=Statuses({"c-1": running}))
+        assert value(found, "muster_topic_stuck", topic="t") == stuck
 
 
 @pytest.mark.parametrize(
