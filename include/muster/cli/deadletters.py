@@ -48,16 +48,17 @@ def _filtered(function: Function) -> Function:
     return function
 
 
-class _ListOrReplay(click.Group):
+class ListsByDefault(click.Group):
     """Lists without a further command, so that the options of the list are the command's own."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Take what begins with no command of the group for the list's."""
         if not args or args[0] not in {*self.commands, "-h", "--help"}:
             args = ["list", *args]
         return super().parse_args(context, args)
 
 
-@click.group(cls=_ListOrReplay)
+@click.group(cls=ListsByDefault)
 def deadletters() -> None:
     """List dead letters (the default), or write them back to where they came from."""
 

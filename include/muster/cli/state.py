@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli.deadletters import ListsByDefault
 from muster.cli.errors import end, explained, read_clusters
 from muster.cli.status import SHOWN
 from muster.cli.tables import console, cut, table
@@ -33,16 +34,7 @@ _CLUSTER = click.option("--cluster", help="As in the settings; the only one, unl
 _JSON = click.option("--json", "as_text", is_flag=True, help="Print JSON, always in full.")
 
 
-class _ListOrMore(click.Group):
-    """Lists without a further command, so that the options of the list are the command's own."""
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        if not args or args[0] not in {*self.commands, "-h", "--help"}:
-            args = ["list", *args]
-        return super().parse_args(context, args)
-
-
-@click.group(cls=_ListOrMore)
+@click.group(cls=ListsByDefault)
 def state() -> None:
     """List the states by key of a cluster (the default), show a key, or export a partition's state."""
 
