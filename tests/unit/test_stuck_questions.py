@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from muster.coordinator.stuck import questions
-from muster.core.model import FailingRecord
+from muster.core.model import FailingRecord, Restore, ShardState
 from muster.core.overrides import Pause
 from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import SimulatedCluster
@@ -147,6 +147,25 @@ def test_failing_timer_is_asked_about_by_itself(world: SimulatedCluster) -> None
     assert stuck_.startswith("topic t is held up by timers of its state that fail: ")
     assert "have the timer tried again, or dropped" in stuck_
     assert "dead-letter" not in stuck_
+
+
+def test_state_that_does_not_fit_is_a_question_about_its_topic(world: SimulatedCluster) -> None:
+    """No consumer is to be isolated for it, and a restore that goes on raises no question."""
+    (owner,) = (c for c in world.consumers.values() if ("t", 3) in c.running)
+    owner.shards["t", 3] = ShardState(restore=Restore(5, 20, 1.0, 9.0))
+    one = coordinator(world, KAFKA, settings=PATIENCE)
+    assert questions(one) == []
+    owner.shards["t", 3] = ShardState(differs="its changelog (end 9) has no position; the group has none")
+    [question] = questions(one)
+    assert (question.consumer, question.subject) == ("", "Topic t of cluster c stands still")
+    assert "its changelog (end 9) has no position" in question.body
+    assert "'muster seek" in question.body
+    assert "isolate" not in question.body
+    assert one.stands_still("t")
+    owner.shards["t", 3] = ShardState(restore=Restore(5, 20, 1.0, 11.0))
+    [question] = questions(one)
+    assert question.subject == f"Isolate {owner.id} of cluster c?"
+    assert "restore the state of 3 | 25 % of 20 offsets of its changelog" in question.body
 
 
 def test_records_that_fail_alike_are_one_question(world: SimulatedCluster) -> None:

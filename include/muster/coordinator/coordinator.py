@@ -406,8 +406,10 @@ class Coordinator:
         return any(each.consumer == consumer and each.offset is None and each.asked for each in waiting)
 
     def stands_still(self, topic: str) -> bool:
-        """Return whether `topic` is held up for longer than the cluster's `stuck_after`."""
-        return topic in self._look(self._view())[1].topics
+        """Return whether a person is asked about `topic`; its owners say what of its state is missing."""
+        view = self._view()
+        owners = {consumer: {topic} for consumer, topics in view.live_owners().items() if topic in topics}
+        return topic in self._look(view, owners)[1].topics
 
     def fails_with(self, topic: str, partition: int, offset: int) -> bool:
         """Return whether a live owner still fails with this record and nothing was decided about it; write nothing.
