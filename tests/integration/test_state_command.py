@@ -193,6 +193,7 @@ def test_partition_is_exported_to_json_and_parquet(
         ),
         ("2 x.json --variable none", "has no variable 'none'; it has: by_word, count, words"),
         ("7 x.json", "has the partitions 0-2, and not 7"),
+        ("1 x.json", "has no state yet"),
         ("2 no/such/x.json", "no/such/x.json cannot be written: No such file or directory"),
     ):
         done = give(f"export {topic} {typed}")

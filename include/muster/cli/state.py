@@ -148,6 +148,11 @@ def export(
             from muster.consumer.state.export import write_json, write_parquet  # noqa: PLC0415  as above
 
             names = sorted(contents.variables)
+            if not names:
+                end(
+                    f"partition {partition} of topic {topic!r} has no state yet; the first commit writes it",
+                    WRONG,
+                )
             if variable is not None and variable not in names:
                 end(
                     f"the state of topic {topic!r} has no variable {variable!r}; it has: {', '.join(names)}",
