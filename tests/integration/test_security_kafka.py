@@ -167,15 +167,15 @@ def test_state_command_names_the_right_that_is_missing(of, server: SecureKafka) 
     admin = AdminClient(server.client_settings(), logger=librdkafka_logger())
     producer = Producer(server.client_settings(), logger=librdkafka_logger())
     for cluster in (CLUSTER, "other"):
-        name = changelog_topic(cluster, TOPIC)
+        name = changelog_topic(cluster, "rights")
         admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
         producer.produce(name, b"x", b"\x01")
     assert producer.flush(20) == 0
     server.grant(["--add", "--allow-principal", f"User:{VIEWER}", "--operation", "Describe", "--topic", name])
-    with closing(Contents(of(VIEWER), GROUP, CLUSTER, TOPIC, 0)) as contents:
+    with closing(Contents(of(VIEWER), GROUP, CLUSTER, "rights", 0)) as contents:
         assert contents.position is None
     with pytest.raises(KafkaError, match=f"allow this user Read and Describe on topic '{name}'"):
-        Contents(of(VIEWER), GROUP, "other", TOPIC, 0)
+        Contents(of(VIEWER), GROUP, "other", "rights", 0)
 
 
 @pytest.mark.parametrize(
