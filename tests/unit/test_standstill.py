@@ -295,7 +295,7 @@ def test_state_that_does_not_fit_is_asked_at_once(state: str) -> None:
     )
     [message] = stuck(given, held_up(given)).values()
     assert message.startswith("topic t is held up by state that is not there: partition(s) 0: its state and")
-    assert "'muster seek --to=OFFSET t 0'" in message
+    assert "'muster seek --to=changelog --state=again t 0'" in message
 
 
 def test_restore_that_goes_on_holds_nothing_up_however_long() -> None:

@@ -456,8 +456,8 @@ def _state(
     if shard.differs:
         why = f"its state and its committed offset do not fit: {shard.differs}"
         todo = (
-            f"choose where partition {partition} goes on with the state that its changelog has ('muster seek "
-            f"--to=OFFSET {topic} {partition}')"
+            f"choose where partition {partition} goes on ('muster seek --to=changelog --state=again {topic} "
+            f"{partition}', '--to=committed' with '--state=again' or 'skip', or '--state=rebuild')"
         )
         return Waiting(topic, "", Phase.RESTORE, (partition,), why, todo=todo)
     if (restore := shard.restore) is None:

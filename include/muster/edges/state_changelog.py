@@ -213,8 +213,8 @@ class ChangelogTopic:
             raise self._error(
                 f"it has {has} partitions, and topic {self._topic!r} has {wanted}: records of a key may be "
                 "in another partition now than its state. Have the records go to a new topic with as many partitions "
-                "as are needed, or delete the changelog and seek all partitions with '--state=rebuild', which begins with empty "
-                "state"
+                "as are needed, or delete the changelog and seek all partitions with '--state=rebuild', which begins "
+                "with empty state"
             )
 
     def _check_rights(self, admin: Admin) -> None:
