@@ -138,28 +138,28 @@ test-install: fetch ## The wheel in fresh environments, both ends of Python and 
 	  $(PYTHON) -m tests.install.proof || [ $$status -ne 0 ] || status=1; exit $$status
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
-	@$(PYTHON) -m benchmarks.assignors $(BENCH)
+	@$(PYTHON) -m benchmarks assignors $(BENCH)
 
 bench-throughput: fetch ## Muster's Spark source beside Spark's own: records/s, latency, memory, CPU (BENCH="--quick": two minutes)
-	@$(PYTHON) -m benchmarks.throughput $(BENCH)
+	@$(PYTHON) -m benchmarks throughput $(BENCH)
 
 bench-scale: fetch ## What the coordinator's tasks cost with 1,000 topics and 1,000 consumers (BENCH="--quick": a minute)
-	@$(PYTHON) -m benchmarks.scale $(BENCH)
+	@$(PYTHON) -m benchmarks scale $(BENCH)
 
 bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own groups (BENCH="--quick": five minutes)
-	@$(PYTHON) -m benchmarks.failover $(BENCH)
+	@$(PYTHON) -m benchmarks failover $(BENCH)
 
 bench-airflow-share: fetch ## What Airflow costs and adds, beside its own defaults (BENCH="--quick": six minutes)
-	@$(PYTHON) -m benchmarks.airflow_share $(BENCH)
+	@$(PYTHON) -m benchmarks airflow_share $(BENCH)
 
 bench-airflow-growth: fetch $(CELERY_STAMP) ## What 100,000 runs and thousands of deferrals leave in Airflow, pruned and not (BENCH="--quick": ten minutes)
-	@$(PYTHON) -m benchmarks.airflow_growth $(BENCH)
+	@$(PYTHON) -m benchmarks airflow_growth $(BENCH)
 
 bench-many-clusters: fetch $(CELERY_STAMP) ## Slots, CPU and speed of a hundred clusters on one Airflow, beside one (BENCH="--clusters 1 --clusters 10")
-	@$(PYTHON) -m benchmarks.many_clusters $(BENCH)
+	@$(PYTHON) -m benchmarks many_clusters $(BENCH)
 
 bench: bench-assignors bench-throughput bench-failover bench-scale bench-airflow-share ## All benchmarks, and benchmarks/report.md with the line of each
-	@$(PYTHON) -m benchmarks.report
+	@$(PYTHON) -m benchmarks report
 
 picture: env ## Draw docs/assignors.svg again; a test fails when it is not what the assignors say
 	@$(PYTHON) -m docs.pictures.assignors

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -24,22 +23,17 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import linear_regression, median
-from typing import Any, cast
 
 import click
 import httpx
-from sqlalchemy import create_engine, text
 
-from benchmarks.airflow_share_database import grown
 from benchmarks.airflow_share_figures import WAITS
-from benchmarks.airflow_share_measure import CLEANING, usage
+from benchmarks.airflow_share_measure import PATIENCE, clean, grown, trigger, usage
 from benchmarks.airflow_share_stage import PRUNING_DAG, Settings, Stage, coordinator
-from benchmarks.markdown import table
+from benchmarks.harness.report import render, table
 from devstack.airflow import ROOT
 from devstack.airflow_api import AirflowApi, wait_for
 from devstack.airflow_backend import DATABASE
-from devstack.command import run_to_end
-from devstack.postgresql import PostgreSQL
 from devstack.progress import say
 from muster.airflow.watcher import BLOCK
 
@@ -67,27 +61,6 @@ PAGES = {
 HEADER = ("", "runs", "MB", "no task waits, s", "loop, ms", "its CPU, ms", *PAGES)
 AGAIN, AT_ONCE = "again", 100
 """A DAG with so many tasks that begin in the triggerer."""
-_DEFERRING = f'''
-from dataclasses import asdict
-from airflow.sdk import DAG, BaseOperator
-from airflow.triggers.base import StartTriggerArgs
-from muster.airflow.watcher import Watched
-from muster.settings.clusters import load_clusters
-
-class Again(BaseOperator):
-    """Waits as a coordinator does that is deferred: until it has seen what Consul says, which is news to it."""
-    start_from_trigger = True
-    start_trigger_args = StartTriggerArgs(
-        "muster.airflow.waiting.ChangeTrigger",
-        "execute_complete",
-        {{"watched": asdict(Watched.of(load_clusters()["{GROWING}"])), "seen": [], "until": 4e9}},
-    )
-
-with DAG("{AGAIN}", schedule=None, is_paused_upon_creation=False, max_active_runs=1):
-    for number in range({AT_ONCE}):
-        Again(task_id=f"again_{{number}}")
-'''
-_PATIENCE = 900.0
 
 
 class Growth:
@@ -95,28 +68,12 @@ class Growth:
 
     def __init__(self, stage: Stage, api: AirflowApi, loops: Loops) -> None:
         airflow = stage.stack.airflow
-        url = cast(PostgreSQL, airflow.backend.postgresql).url("postgresql+psycopg2")
-        self._engine = create_engine(url, isolation_level="AUTOCOMMIT")
         self.api, self.airflow, self._loops = api, airflow, loops
+        self.sql, self.rows = stage.database.sql, stage.database.rows
+        self.runs = partial(stage.database.count, DAG)
         user = {"username": "admin", "password": airflow.passwords()["admin"]}
         self._token = httpx.post(f"{airflow.url}/auth/token", json=user, timeout=60).json()["access_token"]
         self.logs = airflow.data_dir / "logs" / f"dag_id={DAG}"
-
-    def sql(self, query: str, **values: Any) -> list[Any]:
-        """Do `query`, and return its rows if it has any."""
-        with self._engine.connect() as connection:
-            done = connection.execute(text(query), values)
-            return list(done) if done.returns_rows else []
-
-    def rows(self) -> dict[str, int]:
-        """Count the rows by table."""
-        tables = [name for (name,) in self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
-        return {name: self.sql(f'SELECT count(*) FROM "{name}"')[0][0] for name in tables}  # noqa: S608
-
-    def runs(self) -> int:
-        """Count the coordinator's runs that have ended."""
-        query = "SELECT count(*) FROM dag_run WHERE dag_id = :dag AND state = 'success'"
-        return int(self.sql(query, dag=DAG)[0][0])
 
     def look(self, name: str, number: int) -> list[str]:
         """Measure `number` further runs, the loops meanwhile, then the pages; return cells for `HEADER`."""
@@ -128,7 +85,7 @@ class Growth:
         before, _ = usage(self.airflow)
         self._loops.seen.clear()
         ended = partial(self.sql, query, newest=newest, dag=DAG, task=WAITS)
-        wait_for(f"{number} runs", lambda: len(ended()) > number, _PATIENCE, interval=1)
+        wait_for(f"{number} runs", lambda: len(ended()) > number, PATIENCE, interval=1)
         loops, cpu = list(self._loops.seen), usage(self.airflow)[0]["scheduler"] - before["scheduler"]
         deaf = [(later.end_date - run.end_date).total_seconds() - POLL for run, later in pairwise(ended())]
         size = self.sql("SELECT pg_database_size(current_database())")[0][0]
@@ -173,15 +130,7 @@ class Growth:
             shutil.copytree(self.logs / f"run_id={template}", self.logs / f"run_id={template}~{n}")
         self.sql("ANALYZE")
 
-    def run(self, dag: str) -> float:
-        """Have a DAG run once; return the seconds that it took."""
-        began = time.monotonic()
-        run = self.api.trigger(dag)
-        wait_for(f"a run of {dag}", lambda: self.api.run_state(dag, run) == "success", _PATIENCE)
-        return time.monotonic() - began
-
     def held(self) -> dict[str, float]:
-        """Count what the processes of the triggerer hold."""
         leader = self.airflow.triggerer.process
         members = leader.members() if leader else []
         return {
@@ -224,9 +173,9 @@ def main(runs: int, real: int, prunings: int, deferrals: int, quick: bool) -> No
         with stage.up() as api:
             growth = Growth(stage, api, loops)
             with stage.coordinated(api, GROWING):
-                lines = _pruned(growth, runs, real, prunings)
+                looks = _pruned(growth, runs, real, prunings)
                 slopes = list(_deferred(growth, deferrals))
-    say("\n".join(["", *lines, "", *slopes]))
+    say("\n".join(["", looks, "", *slopes]))
 
 
 def _settings(folder: Path, loops: Loops) -> Settings:
@@ -234,7 +183,8 @@ def _settings(folder: Path, loops: Loops) -> Settings:
     dags.mkdir()
     for file in (ROOT / "dags").glob("*.py"):
         (dags / file.name).symlink_to(file)
-    (dags / "again.py").write_text(_DEFERRING, encoding="utf-8")
+    text = render("again.py", cluster=GROWING, dag=AGAIN, at_once=AT_ONCE)
+    (dags / "again.py").write_text(text, encoding="utf-8")
     metrics = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(loops.port)}
     changed = {f"AIRFLOW__METRICS__{key}": value for key, value in metrics.items()}
     token = json.dumps({"conn_type": "generic", "password": "metrics"})
@@ -243,8 +193,7 @@ def _settings(folder: Path, loops: Loops) -> Settings:
     )
 
 
-def _pruned(growth: Growth, runs: int, real: int, prunings: int) -> list[str]:
-    """Measure with few runs, with many, and after the pruning."""
+def _pruned(growth: Growth, runs: int, real: int, prunings: int) -> str:
     before, files = growth.rows(), _logs(growth.logs)
     looks = [growth.look("few", real)]
     rows, more = grown(before, growth.rows()), _logs(growth.logs)
@@ -257,7 +206,7 @@ def _pruned(growth: Growth, runs: int, real: int, prunings: int) -> list[str]:
     growth.api.set_paused(PRUNING_DAG, False)
     for number in range(1, prunings + 1):
         count = growth.runs()
-        took = growth.run(PRUNING_DAG)
+        took = trigger(growth.api, PRUNING_DAG)
         left, folders = growth.runs(), sum(1 for _ in growth.logs.iterdir())
         say(f"pruning {number}: {took:.0f} s; {count:,} runs before, {left:,} after, {folders:,} log folders")
     say(f"pruning changed the rows of {grown(full, growth.rows())}")
@@ -265,12 +214,8 @@ def _pruned(growth: Growth, runs: int, real: int, prunings: int) -> list[str]:
     growth.sql("DELETE FROM dag_run WHERE dag_id = :dag AND end_date < now() - interval '1 day'", dag=DAG)
     growth.sql("VACUUM FULL ANALYZE")
     looks.append(growth.look("pruned", real))
-    began, day = time.monotonic(), (datetime.now(UTC) - timedelta(days=1)).isoformat()
-    environment = {**os.environ, **growth.airflow.environment()}
-    run_to_end(
-        [sys.executable, "-m", "airflow", *CLEANING, day], "'airflow db clean' failed", env=environment
-    )
-    say(f"airflow db clean: {time.monotonic() - began:.0f} s")
+    took = clean(growth.airflow.environment(), datetime.now(UTC) - timedelta(days=1))
+    say(f"airflow db clean: {took:.0f} s")
     growth.sql("VACUUM FULL ANALYZE")
     looks.append(growth.look("audit log cleaned", real))
     say(f"rows now: { {name: count for name, count in growth.rows().items() if count} }")
@@ -284,10 +229,10 @@ def _logs(folder: Path) -> tuple[int, int]:
 
 def _deferred(growth: Growth, number: int) -> Iterator[str]:
     """Yield by how much what the triggerer holds at rest grows in a thousand deferrals, after the first fifth."""
-    wait_for("the DAG that defers", partial(growth.api.has_dag, AGAIN), _PATIENCE)
+    wait_for("the DAG that defers", partial(growth.api.has_dag, AGAIN), PATIENCE)
     held = {}
     for done in range(AT_ONCE, number + 1, AT_ONCE):
-        growth.run(AGAIN)
+        trigger(growth.api, AGAIN)
         if done % (number // 5) == 0:
             busy = growth.held()
             time.sleep(1.2 * BLOCK)  # what the last watches have asked ends by itself in this time
@@ -298,7 +243,3 @@ def _deferred(growth: Growth, number: int) -> Iterator[str]:
         slope = linear_regression(list(held), [each[what] for each in held.values()]).slope * 1000
         first = held[min(held)][what]
         yield f"growth: deferrals={number} {what} first={first:.0f} last={last:.0f} a_thousand={slope:.2f}"
-
-
-if __name__ == "__main__":
-    main()

@@ -9,21 +9,21 @@ defaults of the first two, of the CPU without a run, and of the time from a cons
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import click
 
-from benchmarks import machine
-from benchmarks.airflow_share_figures import Reaction, Side, joined, load, save
-from benchmarks.airflow_share_measure import busy_machine, idle, prune, quiet, react, stand
-from benchmarks.airflow_share_report import last_line, write
+from benchmarks.airflow_share_figures import KEEPER, Reaction, Side, joined, write
+from benchmarks.airflow_share_measure import idle, prune, quiet, react, stand
 from benchmarks.airflow_share_stage import Settings, Stage
-from benchmarks.options import OUTPUT, RESULTS
+from benchmarks.harness import machine
+from benchmarks.harness.options import OUTPUT, RESULTS
+from benchmarks.harness.report import shown
 from devstack.airflow_api import AirflowApi
 from devstack.progress import say
 
@@ -34,12 +34,7 @@ SIDES = {"tuned": Settings(), "bare": Settings(bare=True), "cold": Settings(prel
 
 @click.command()
 @click.option("--long-poll", "polls", multiple=True, type=float, default=(2, 5, 15, 60), show_default=True)
-@click.option(
-    "--events",
-    default=6,
-    show_default=True,
-    help="How many times a consumer leaves or joins, and as often on a busy machine.",
-)
+@click.option("--events", default=6, show_default=True, help="Leaves and joins; as many on a busy machine.")
 @click.option("--prune/--no-prune", "pruning", default=True, help="Whether the runs are pruned in the end.")
 @click.option(
     "--settings",
@@ -74,16 +69,12 @@ def main(
     load_before = machine.load()
     if quick:
         polls, events = (2.0,), min(events, 4)
-    sides = load(kept) if kept else ()
+    sides = KEEPER.load(kept) or ()
     for name in names:
         settings = replace(SIDES[name], changed=dict(_pair(text) for text in changed))
         sides = joined(sides, _measure(settings, polls, events, pruning and name == "tuned"))
-        if kept:
-            save(kept, sides)
-    if not quick:
-        write(output, sides, load_before)
-        say(f"Written to {output}")
-    say(last_line(sides))
+        KEEPER.save(kept, sides)
+    write(None if quick else output, sides, load_before)
 
 
 def _measure(settings: Settings, polls: tuple[float, ...], events: int, pruning: bool) -> Side:
@@ -93,7 +84,7 @@ def _measure(settings: Settings, polls: tuple[float, ...], events: int, pruning:
         with stage.up() as api:
             without, memory = idle(stage)
             say(
-                f"{settings.name}: without a run {sum(without.values()):.3f} CPU s a second: {_shown(without)}"
+                f"{settings.name}: without a run {sum(without.values()):.3f} CPU s a second: {shown(without)}"
             )
             new = stand(stage)
             side = Side(settings.name, without, memory)
@@ -104,7 +95,7 @@ def _measure(settings: Settings, polls: tuple[float, ...], events: int, pruning:
                 a_run = seen.cpu_a_run
                 say(
                     f"long poll {poll:g}: {seen.runs} runs in {seen.seconds:.0f} s, "
-                    f"deaf for {median(seen.deaf):.2f} s; a run: {sum(a_run.values()):.2f} CPU s ({_shown(a_run)}), "
+                    f"deaf for {median(seen.deaf):.2f} s; a run: {sum(a_run.values()):.2f} CPU s ({shown(a_run)}), "
                     f"{sum(seen.rows.values()) / seen.runs:.1f} rows"
                 )
             if events:
@@ -118,17 +109,13 @@ def _measure(settings: Settings, polls: tuple[float, ...], events: int, pruning:
 def _reactions(stage: Stage, api: AirflowApi, events: int) -> Iterator[Reaction]:
     with stage.coordinated(api, REACTING) as consumers:
         for busy in (False, True):
-            with busy_machine() if busy else nullcontext():
-                for number in range(events):
-                    event = "join" if number % 2 else "leave"
+            # As consumers do that are behind.
+            with machine.busy((os.cpu_count() or 1) * busy):
+                for event in (["leave", "join"] * events)[:events]:
                     found = react(stage, REACTING, consumers, event, busy)
-                    machine = "busy" if busy else "quiet"
-                    say(f"{event}, machine {machine}: {found.total:.2f} s ({_shown(found.steps)})")
+                    state = "busy" if busy else "quiet"
+                    say(f"{event}, machine {state}: {found.total:.2f} s ({shown(found.steps)})")
                     yield found
-
-
-def _shown(figures: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -136,7 +123,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or len(variable.split("__")) != len(("AIRFLOW", "section", "key")):
         raise click.BadParameter(f"{text!r} is not AIRFLOW__SECTION__KEY=VALUE")
     return variable, value
-
-
-if __name__ == "__main__":
-    main()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from pydantic import TypeAdapter
-
-from benchmarks.options import load_results
+from benchmarks.harness import report
+from benchmarks.harness.options import Keeper
+from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 
 DAY = 86_400.0
 PARTS = ("scheduler", "supervisors", "tasks", "API server", "DAG processor", "triggerer")
@@ -24,6 +24,8 @@ STEPS = (
     "advance_state until it has written",
 )
 TUNED, DEFAULTS = "airflow.cfg", "Airflow's defaults"
+_DAYS = RetentionSettings().quiet_runs / DAY
+"""For which a run with nothing to do is kept."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,6 @@ class Quiet:
 
     @property
     def runs_a_day(self) -> float:
-        """As many as would be made."""
         return DAY * self.runs / self.seconds
 
     @property
@@ -71,16 +72,16 @@ class Quiet:
 class Reaction:
     """One consumer left or joined: seconds by step until the coordinator had written who takes over.
 
-    `busy` is whether other programs took all cores meanwhile.
+    `busy` is whether other programs took all cores meanwhile; `took` are the seconds of the event itself.
     """
 
     event: str
     busy: bool
     steps: dict[str, float]
+    took: float = 0.0
 
     @property
     def total(self) -> float:
-        """Seconds from the event to the writing."""
         return sum(self.steps.values())
 
 
@@ -100,6 +101,10 @@ class Pruning:
     cleaned: int
     rows: dict[str, int]
     cleaned_rows: dict[str, int]
+
+    def settled(self, bytes_a_run: float, runs_a_day: float) -> float:
+        """Return the MB of the database when as many runs are pruned as are made."""
+        return (self.new + bytes_a_run * runs_a_day * _DAYS) / 1e6
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,11 @@ class Side:
         return self.idle | {part: seen[part] for part in seen if part not in FOR_RUNS}
 
     @property
+    def hourly(self) -> float:
+        """CPU seconds an hour without a run, of all parts."""
+        return 3600 * sum(self.resting.values())
+
+    @property
     def deaf(self) -> float:
         """The median of all runs, in seconds."""
         return median([seconds for quiet in self.quiet for seconds in quiet.deaf])
@@ -156,11 +166,9 @@ class Side:
 
     @property
     def logs_a_run(self) -> float:
-        """Bytes of log files."""
         return self._a_run(lambda quiet: {"logs": quiet.logs})["logs"]
 
     def reacted(self, busy: bool) -> list[Reaction]:
-        """Return those on a machine that was `busy`, or was not."""
         return [reaction for reaction in self.reactions if reaction.busy == busy]
 
     def _a_run(self, figures: Callable[[Quiet], Mapping[str, float]]) -> dict[str, float]:
@@ -170,17 +178,7 @@ class Side:
         return {key: sum(figure.get(key, 0) for figure in found) / runs for key in keys}
 
 
-_JSON = TypeAdapter(tuple[Side, ...])
-
-
-def load(file: Path) -> tuple[Side, ...]:
-    """Read what `save` wrote, nothing if there is no such file. Raises ValueError if it is something else."""
-    return load_results(file, _JSON) or ()
-
-
-def save(file: Path, sides: Sequence[Side]) -> None:
-    """Write `sides`, all of them."""
-    file.write_bytes(_JSON.dump_json(tuple(sides)))
+KEEPER = Keeper(tuple[Side, ...])
 
 
 def joined(sides: Sequence[Side], later: Side) -> tuple[Side, ...]:
@@ -188,3 +186,52 @@ def joined(sides: Sequence[Side], later: Side) -> tuple[Side, ...]:
     if not any(side.name == later.name for side in sides):
         return (*sides, later)
     return tuple(side.joined(later) if side.name == later.name else side for side in sides)
+
+
+def write(folder: Path | None, sides: Sequence[Side], load: float) -> None:
+    """Print the table, and write the report into `folder`. `load` is the machine's before the run, by other work."""
+    report.publish(
+        folder,
+        "airflow-share",
+        last_line(sides),
+        sides=sides,
+        load=load,
+        parts=PARTS,
+        steps=STEPS,
+        defaults=next((side for side in sides if side.name == DEFAULTS), None),
+        tuned=next((side for side in sides if side.name == TUNED and side.quiet), None),
+        days=_DAYS,
+        ratio=_ratio,
+    )
+
+
+def _ratio(side: Side, base: Side | None, busy: bool) -> str:
+    """Format how long `side` takes to react, over `base`; '' if either was not measured."""
+    if base is None or not (base.reacted(busy) and side.reacted(busy)):
+        return ""
+    total, of_base = (median(reaction.total for reaction in each.reacted(busy)) for each in (side, base))
+    return f"{total / of_base:.2f}"
+
+
+def last_line(sides: Sequence[Side]) -> str:
+    """Give a script what it reads: figures with `airflow.cfg`, and their ratio to those with Airflow's defaults."""
+    named = {side.name: side for side in sides}
+    tuned, defaults = named.get(TUNED), named.get(DEFAULTS)
+    figures: dict[str, str] = {}
+    if tuned is not None and tuned.quiet:
+        cpu, size = sum(tuned.cpu_a_run.values()), sum(tuned.bytes_a_run.values())
+        figures |= {"deaf_s": f"{tuned.deaf:.2f}", "cpu_s_a_run": f"{cpu:.2f}", "bytes_a_run": f"{size:.0f}"}
+        if defaults is not None and defaults.quiet:
+            figures["deaf_ratio"] = f"{tuned.deaf / defaults.deaf:.2f}"
+            figures["cpu_ratio"] = f"{cpu / sum(defaults.cpu_a_run.values()):.2f}"
+        if tuned.pruning is not None:
+            a_day = DAY / (ClusterSettings.model_fields["long_poll_timeout"].default + tuned.deaf)
+            figures["settles_mb"] = f"{tuned.pruning.settled(size, a_day):.0f}"
+    if tuned is not None and defaults is not None:
+        figures["idle_cpu_ratio"] = f"{tuned.hourly / defaults.hourly:.2f}"
+        ratios = {
+            "react_ratio": _ratio(tuned, defaults, False),
+            "react_busy_ratio": _ratio(tuned, defaults, True),
+        }
+        figures |= {name: ratio for name, ratio in ratios.items() if ratio}
+    return report.last_line("airflow-share", figures)

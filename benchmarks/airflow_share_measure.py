@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
 import psutil
 
-from benchmarks.airflow_share_database import grown
 from benchmarks.airflow_share_figures import PARTS, STEPS, WAITS, Pruning, Quiet, Reaction
 from benchmarks.airflow_share_stage import PRUNING_DAG, Stage, coordinator
-from benchmarks.scale_inputs import Consumers
+from benchmarks.harness.coordination import first_write, seconds_between
+from benchmarks.scale_consumers import Consumers
 from devstack.airflow import Airflow
 from devstack.airflow_api import AirflowApi, wait_for
 from devstack.command import run_to_end
-from muster.core.history import Record, Transitions
-from muster.edges.zookeeper import TopicStore
 
 IDLE = 40.0
 """Seconds for which Airflow is watched without a run: all DAG files are parsed twice in it."""
 LEAST = 25.0
 """Seconds for which a long poll's length is watched at least; then until the next end of a run."""
-SETTLED = 2.5
-"""Seconds after its start from when on the task that waits is sure to be in its long poll."""
+SETTLED = {"running": 3.0, "deferred": 8.0}
+"""Seconds in this state after which a task is sure to wait: one that has just deferred is woken late."""
 EMPTY = {"quiet_runs": "1s", "failures": "1s"}
 """Retention that keeps rebalances only."""
-CLEANING = (
-    *("db", "clean", "--tables", "log", "--skip-archive", "--yes", "--error-on-cleanup-failure"),
-    "--clean-before-timestamp",
-)
-"""Airflow's command that deletes what a pruned run leaves."""
-_PATIENCE = 300.0
+CLEANING = ("--tables", "log", "--skip-archive", "--yes", "--error-on-cleanup-failure")
+PATIENCE = 1200.0
+"""Seconds until something has to have come about: a hundred clusters on a small machine take long."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +42,10 @@ class Standing:
     rows: dict[str, int]
     bytes: dict[str, int]
     logs: int
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key, 0)}
 
 
 def usage(airflow: Airflow) -> tuple[dict[str, float], dict[str, float]]:
@@ -87,13 +83,13 @@ def stand(stage: Stage) -> Standing:
     return Standing(time.monotonic(), cpu, memory, stage.database.rows(), stage.database.bytes(), logs)
 
 
-def idle(stage: Stage) -> tuple[dict[str, float], dict[str, float]]:
-    """Measure CPU seconds a second and MB, by part, while no run is made."""
-    before = stand(stage)
-    time.sleep(IDLE)  # what is measured is what happens in this time
-    after = stand(stage)
-    took = after.at - before.at
-    return {part: (after.cpu[part] - before.cpu[part]) / took for part in PARTS}, after.memory
+def idle(stage: Stage, seconds: float = IDLE) -> tuple[dict[str, float], dict[str, float]]:
+    """Measure CPU seconds a second and MB, by part, while nothing happens."""
+    began, (before, _) = time.monotonic(), usage(stage.stack.airflow)
+    time.sleep(seconds)  # what is measured is what happens in this time
+    after, memory = usage(stage.stack.airflow)
+    took = time.monotonic() - began
+    return {part: (after[part] - before[part]) / took for part in PARTS}, memory
 
 
 def quiet(stage: Stage, cluster: str, poll: float, without: dict[str, float]) -> Quiet:
@@ -113,7 +109,7 @@ def quiet(stage: Stage, cluster: str, poll: float, without: dict[str, float]) ->
             parsers.clear()
         return seen > first and more and time.monotonic() - before.at > LEAST
 
-    wait_for("runs with nothing to do", over, _PATIENCE, interval=0.2)
+    wait_for("runs with nothing to do", over, PATIENCE, interval=0.2)
     after = stand(stage)
     tasks = [database.tasks(dag, run) for run in database.ended(dag)[first - 1 : seen]]
     polls = list(pairwise(of_run[WAITS] for of_run in tasks))
@@ -138,54 +134,52 @@ def _parsers(stage: Stage) -> set[int]:
     return set() if processor is None else {child.pid for child in psutil.Process(processor.pid).children()}
 
 
-def react(stage: Stage, cluster: str, consumers: Consumers, event: str, busy: bool) -> Reaction:
-    """Have a consumer leave or join while the coordinator is in its long poll; `busy` says how the machine is."""
+def react(stage: Stage, cluster: str, consumers: Consumers, event: str, busy: bool = False) -> Reaction:
+    """Have a consumer leave, join or be killed while the coordinator waits; `busy` says how the machine is."""
     dag, database = coordinator(cluster), stage.database
 
-    def polls() -> bool:
-        poll = database.tasks(dag, database.newest(dag)).get(WAITS)
-        return poll is not None and poll.state == "running" and time.time() - poll.start > SETTLED
+    def waits() -> bool:
+        task = database.tasks(dag, database.newest(dag)).get(WAITS)
+        return task is not None and task.state in SETTLED and time.time() - task.start > SETTLED[task.state]
 
-    wait_for("a long poll", polls, _PATIENCE, interval=0.1)
+    wait_for("the coordinator waits", waits, PATIENCE, interval=0.1)
     with stage.history(cluster) as store:
         asked = time.time()
-        if event == "join":
-            consumers.join(1)
-        else:
-            consumers.leave()
+        {"join": lambda: consumers.join(1), "leave": consumers.leave, "kill": consumers.kill}[event]()
         began = time.time()  # it is so now; the plan may even be written, when Consul was slow to answer
-        written: Record = wait_for("a plan", lambda: first_write(store, asked), _PATIENCE, interval=0.2)
-        run = written.entry.by.partition(" ")[2] if isinstance(written.entry, Transitions) else ""
-        wait_for("the run's end", lambda: run in database.ended(dag), _PATIENCE, interval=0.2)
+        written, run = wait_for("a plan", lambda: first_write(store, asked), PATIENCE, interval=0.1)
+        wait_for("the run's end", lambda: run in database.ended(dag), PATIENCE, interval=0.2)
     tasks = database.tasks(dag, run)
-    advance = tasks["advance_state"]
-    moments = (began, tasks[WAITS].end, advance.start, written.written)
-    steps = {step: later - earlier for step, (earlier, later) in zip(STEPS, pairwise(moments), strict=True)}
-    return Reaction(event, busy, steps)
+    moments = (began, tasks[WAITS].end, tasks["advance_state"].start, written.written)
+    return Reaction(event, busy, seconds_between(STEPS, moments), began - asked)
 
 
-@contextmanager
-def busy_machine() -> Iterator[None]:
-    """Run as many programs as there are cores, which take all that they get, as consumers do that are behind."""
-    spin = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
-    spinning = [
-        subprocess.Popen([sys.executable, "-c", spin, str(os.getpid())])  # noqa: S603  our own command line
-        for _ in range(os.cpu_count() or 1)
-    ]
-    try:
-        yield
-    finally:
-        for process in spinning:
-            process.kill()
-            process.wait()
+def trigger(api: AirflowApi, dag: str) -> float:
+    """Have a DAG run once; return the seconds that it took."""
+    began = time.monotonic()
+    run = api.trigger(dag)
+    wait_for(f"a run of {dag}", lambda: api.run_state(dag, run) == "success", PATIENCE, interval=0.2)
+    return time.monotonic() - began
 
 
-def first_write(store: TopicStore, since: float) -> Record | None:
-    """Find the first write since `since` that moved something, None if there is none."""
-    for record in reversed(store.history(since=since).records):
-        if isinstance(record.entry, Transitions) and any(step.moves for step in record.entry.steps):
-            return record
-    return None
+def clean(environment: dict[str, str], before: datetime) -> float:
+    """Have Airflow's own command delete what pruned runs have left of the table `log`; return its seconds."""
+    began = time.monotonic()
+    run_to_end(
+        [
+            sys.executable,
+            "-m",
+            "airflow",
+            "db",
+            "clean",
+            *CLEANING,
+            "--clean-before-timestamp",
+            before.isoformat(),
+        ],
+        "'airflow db clean' failed",
+        env={**os.environ, **environment},
+    )
+    return time.monotonic() - began
 
 
 def prune(stage: Stage, api: AirflowApi, new: Standing, clusters: list[str]) -> Pruning:
@@ -193,22 +187,15 @@ def prune(stage: Stage, api: AirflowApi, new: Standing, clusters: list[str]) -> 
 
     `new` is how things stood before the first run.
     """
-    runs = sum(len(stage.database.ended(coordinator(cluster))) for cluster in clusters)
+    runs = sum(stage.database.count(coordinator(cluster)) for cluster in clusters)
     full = stand(stage)
     stage.write_clusters(EMPTY)
     api.set_paused(PRUNING_DAG, False)
-    began = time.monotonic()
-    run = api.trigger(PRUNING_DAG)
-    wait_for("pruning", lambda: run in stage.database.ended(PRUNING_DAG), _PATIENCE, interval=0.2)
-    took = time.monotonic() - began
+    took = trigger(api, PRUNING_DAG)
     api.set_paused(PRUNING_DAG, True)
-    left = sum(len(stage.database.ended(coordinator(cluster))) for cluster in clusters)
+    left = sum(stage.database.count(coordinator(cluster)) for cluster in clusters)
     pruned = stand(stage)
-    run_to_end(
-        [sys.executable, "-m", "airflow", *CLEANING, datetime.now(UTC).isoformat()],
-        "'airflow db clean' failed",
-        env={**os.environ, **stage.stack.environment()},
-    )
+    clean(stage.stack.environment(), datetime.now(UTC))
     cleaned = stand(stage)
     return Pruning(
         runs - left,

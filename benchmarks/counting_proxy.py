@@ -5,44 +5,33 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from contextlib import ExitStack, suppress
 
 CHUNK = 65_536
 _REQUEST = re.compile(rb"(?:GET|PUT|POST|DELETE) (\S+) HTTP/1\.1\r\n")
 
 
-class CountingProxy:
-    """A context manager: connections to `port` go to `host` and `upstream` within it.
+class CountingProxy(ExitStack):
+    """Within this context connections to `port` go to `host` and `upstream`.
 
     `bytes` are those of both directions, `requests` the paths that were asked for, in order, with parameters. A
     request line that two reads split is not counted; clients send it in one piece.
     """
 
     def __init__(self, host: str, upstream: int) -> None:
-        self.port = 0
+        super().__init__()
         self.bytes = 0
         self.requests: list[str] = []
         self._upstream = host, upstream
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="counting-proxy", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Listen."""
-        self._thread.start()
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="counting-proxy", daemon=True)
+        thread.start()
         listen = asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=4_096)
-        server = asyncio.run_coroutine_threadsafe(listen, self._loop).result(10.0)
-        self.port = server.sockets[0].getsockname()[1]
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Cut all connections."""
-        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10.0)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10.0)
+        server = asyncio.run_coroutine_threadsafe(listen, loop).result(10.0)
+        self.port: int = server.sockets[0].getsockname()[1]
+        self.callback(thread.join, 10.0)
+        self.callback(loop.call_soon_threadsafe, loop.stop)
+        self.callback(lambda: asyncio.run_coroutine_threadsafe(self._cut(), loop).result(10.0))
 
     async def _cut(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
-from benchmarks.failover_figures import JOIN, Event
-from benchmarks.failover_muster import CLUSTER, COORDINATOR_DAG, Muster
+from benchmarks.failover_figures import Event, Name
+from benchmarks.harness.coordination import first_write, seconds_between
 from muster.airflow.submission import Submission
-from muster.core.history import Record, Transitions
+
+if TYPE_CHECKING:
+    from benchmarks.failover_muster import Muster
 
 STEPS = (
     "detection (Consul)",
@@ -44,14 +45,15 @@ def breakdown(muster: Muster, event: Event, consumer: str) -> dict[str, float]:
 
     Empty where a part is not to be found: what is not measured is not guessed.
     """
-    seen = muster.sightings
-    found = seen.gone(consumer, event.began) if event.name != JOIN else event.began
-    written = next(_with_moves(muster, event.began), None)
+    found = muster.seen(consumer, event.began, live=False) if event.name != Name.JOIN else event.began
+    written = first_write(muster.store, event.began)
     if found is None or written is None or event.flows is None:
         return {}
-    record, steps = written
-    run = steps.by.partition(" ")[2]
-    tasks = {task["task_id"]: task for task in muster.api.task_instances(COORDINATOR_DAG, run)}
+    record, run = written
+    tasks = {
+        task["task_id"]: task
+        for task in muster.api.task_instances(f"muster_coordinator__{muster.cluster.name}", run)
+    }
     moments = [
         event.began,
         found,
@@ -62,10 +64,7 @@ def breakdown(muster: Muster, event: Event, consumer: str) -> dict[str, float]:
         _heard(muster, record.written, event.began + event.flows),
         event.began + event.flows,
     ]
-    return {
-        name: round(later - earlier, 3)
-        for name, (earlier, later) in zip(STEPS, pairwise(moments), strict=True)
-    }
+    return seconds_between(STEPS, moments)
 
 
 def replacement(muster: Muster, killed: Event, joined: Event, number: int) -> dict[str, float]:
@@ -92,23 +91,13 @@ def replacement(muster: Muster, killed: Event, joined: Event, number: int) -> di
         written,
         joined.began + joined.flows,
     ]
-    return {
-        name: round(later - earlier, 3)
-        for name, (earlier, later) in zip(REPLACEMENT_STEPS, pairwise(moments), strict=True)
-    }
-
-
-def _with_moves(muster: Muster, since: float) -> Iterator[tuple[Record, Transitions]]:
-    """Yield what was written since and moved something, the oldest first."""
-    for record in reversed(muster.store.history(since=since).records):
-        if isinstance(record.entry, Transitions) and any(step.moves for step in record.entry.steps):
-            yield record, record.entry
+    return seconds_between(REPLACEMENT_STEPS, moments)
 
 
 def _heard(muster: Muster, written: float, until: float) -> float:
     """Tell when the last of the consumers that were given something by `until` heard of it, by their logs."""
     heard = written
-    for log in (muster.stack.airflow.data_dir / "logs" / "muster" / CLUSTER).glob("*/*.log"):
+    for log in (muster.stack.airflow.data_dir / "logs" / "muster" / muster.cluster.name).glob("*/*.log"):
         text = log.read_text(encoding="utf-8", errors="replace")
         of_log = [at for line in _HEARD.finditer(text) if written <= (at := _logged(line[1])) <= until]
         heard = max([heard, *of_log])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
-from benchmarks.busy_loops import busy
-from benchmarks.failover_breakdown import breakdown, replacement
-from benchmarks.failover_deliveries import Deliveries
-from benchmarks.failover_figures import FREEZE, JOIN, KILL, LEAVE, QUIET, REPLACE, ROLL, Event, flows, measure
-from benchmarks.failover_muster import CONSUMERS, NAME, Muster
-from benchmarks.failover_peers import MEMBERS, Peer
+from benchmarks.failover_figures import MEMBERS, PATIENCE, Event, Name, flows, measure
+from benchmarks.failover_muster import Muster
+from benchmarks.failover_peers import Peer
+from benchmarks.harness.machine import busy
+from benchmarks.harness.report import shown, spread
 from devstack.airflow_api import wait_for
 from devstack.progress import say
 from tests.support.timed_numbers import NumberProducer
@@ -25,12 +23,16 @@ SETTLE = 3.0
 GOLDEN = 0.618
 """Steps of this part of a whole, taken round and round, are spread evenly over it, however many there are."""
 _LOOK = 0.05
-_PATIENCE = 420.0
+
+Contestant = Muster | Peer
 
 
 @dataclass
 class Contest:
-    """What is measured on one stack. `events` is what came of it, `loops` the busy loops a core that run now."""
+    """What is measured on one stack. `events` is what came of it, `loops` the busy loops a core that run now.
+
+    Several contestants go through an event at the same time.
+    """
 
     muster: Muster
     producer: NumberProducer
@@ -38,170 +40,58 @@ class Contest:
     loops: int = 0
     _moment: float = 0.0
 
-    # -- Muster
-
-    def muster_round(self, number: int) -> None:
-        """Kill, freeze and stop consumer `number`, each time having it back."""
-        muster = self.muster
-        self._muster_quiet()
-
-        kill = muster.kill(number)
-        killed = self._muster_event(KILL, number, kill, CONSUMERS - 1)
-        self._muster_replaced(number, killed, self._muster_join(number))
-
-        self._muster_quiet()
-        freeze, resume = muster.freeze(number)
-        event = self._muster_event(FREEZE, number, freeze, CONSUMERS - 1)
-        resume()
-        self._all_flow(muster.deliveries, CONSUMERS)
-        muster.wait("all is even", muster.even)
-        event.heard_until = time.time()
-        event.doubled = muster.deliveries.refresh().doubled(event.began, event.heard_until)
-
-        self._muster_quiet()
-        self._muster_event(LEAVE, number, lambda: muster.leave(number), CONSUMERS - 1)
-        muster.wait("the consumer is gone", lambda: not muster.registered(number))
-        muster.restart(number)
-        self._muster_join(number)
-
-    def muster_roll(self) -> None:
-        """Restart all consumers, one after the other."""
-        muster = self.muster
-        event = self._begin(NAME, ROLL, muster.deliveries)
-        for number in range(1, CONSUMERS + 1):
-            pid = muster.pid(number)
-            muster.restart(number)
-            muster.wait("it is back", partial(muster.back, number, pid))
-            self._all_flow(muster.deliveries, CONSUMERS)
-        self._end(event, muster.deliveries, None, CONSUMERS)
-        self._tell(event)
-
-    def _muster_event(self, name: str, number: int, act: Callable[[], Any], members: int) -> Event:
-        muster, pid = self.muster, self.muster.pid(number)
-        event = self._begin(NAME, name, muster.deliveries)
-        act()
-        self._end(event, muster.deliveries, pid, members)
-        event.parts = breakdown(muster, event, muster.consumer(number))
-        self._tell(event)
-        return event
-
-    def _muster_quiet(self) -> None:
-        """Wait as `_quiet`; then until another moment of the coordinator's long poll than the times before. Between
-        two of them no process listens to Consul for a second or two, and events must not always miss that."""
-        self._quiet([(NAME, self.muster.deliveries)])
-        poll = self.muster.cluster.long_poll_timeout
-        self._moment = (self._moment + GOLDEN * poll) % poll
-        time.sleep(self._moment)
-
-    def _muster_replaced(self, number: int, killed: Event, joined: Event) -> None:
-        event = Event(NAME, REPLACE, killed.began, {}, {}, loops=self.loops)
-        event.flows = None if joined.flows is None else joined.began + joined.flows - killed.began
-        event.parts = replacement(self.muster, killed, joined, number)
-        self.events.append(event)
-        self._tell(event)
-
-    def _muster_join(self, number: int) -> Event:
-        muster, since = self.muster, time.time()
-        owners = muster.deliveries.refresh().owners()
-        muster.wait("the consumer is live", lambda: muster.sightings.there(muster.consumer(number), since))
-        event = self._begin(NAME, JOIN, muster.deliveries)
-        event.owners = owners
-        event.began = muster.sightings.there(muster.consumer(number), since) or event.began
-        self._end(event, muster.deliveries, None, CONSUMERS)
-        event.parts = breakdown(muster, event, muster.consumer(number))
-        self._tell(event)
-        muster.wait("all is even", muster.even)
-        return event
-
-    # -- Kafka's groups, all at the same time
-
-    def peer_round(self, number: int, peers: Sequence[Peer]) -> None:
-        """Do the same to member `number` of each group in `peers`."""
-        self._start_peers(peers)
-        self._quiet([(str(peer.kind), peer.deliveries) for peer in peers])
-        self._peer_event(KILL, number, peers, Peer.kill)
-        self._peer_join(number, peers)
-        frozen = self._peer_event(FREEZE, number, peers, Peer.freeze)
-        for peer in peers:
-            peer.resume(number)
-        for peer, event in zip(peers, frozen, strict=True):
-            self._all_flow(peer.deliveries, MEMBERS)
+    def round(self, number: int, them: Sequence[Contestant]) -> None:
+        """Kill, freeze and stop consumer `number` of each of `them`, each time having it back."""
+        self._quiet(them)
+        killed = self._event(Name.KILL, number, them, [one.kill(number) for one in them])
+        joined = self._join(number, them, left=False)
+        for one, kill, join in zip(them, killed, joined, strict=True):
+            if event := one.replaced(kill, join, number):
+                self.events.append(event)
+                _tell(event)
+        self._quiet(them)
+        frozen = self._event(Name.FREEZE, number, them, [one.freeze(number) for one in them])
+        for one in them:
+            one.resume(number)
+        for one, event in zip(them, frozen, strict=True):
+            self._all_flow(one)
+            one.settle()
             event.heard_until = time.time()
-            event.doubled = peer.deliveries.doubled(event.began, event.heard_until)
-        self._peer_event(LEAVE, number, peers, Peer.leave)
-        self._peer_join(number, peers)
-        for peer in peers:
-            peer.stop()
+            event.doubled = one.deliveries.refresh().doubled(event.began, event.heard_until)
+        self._quiet(them)
+        self._event(Name.LEAVE, number, them, [one.leave(number) for one in them])
+        self._join(number, them, left=True)
 
-    def peer_roll(self, peers: Sequence[Peer]) -> None:
-        """Restart all members of each group, one after the other."""
-        self._start_peers(peers)
-        events = [self._begin(str(peer.kind), ROLL, peer.deliveries) for peer in peers]
+    def roll(self, them: Sequence[Contestant]) -> None:
+        events = [self._begin(one, Name.ROLL) for one in them]
         for number in range(1, MEMBERS + 1):
-            for peer in peers:
-                peer.leave(number)
-            for peer in peers:
-                wait_for(f"member {number} ends", partial(peer.ended, number), _PATIENCE)
-                peer.start(number)
-            for peer in peers:
-                self._all_flow(peer.deliveries, MEMBERS)
-        for peer, event in zip(peers, events, strict=True):
-            self._end(event, peer.deliveries, None, MEMBERS)
-            self._tell(event)
+            for wait in [one.restart(number) for one in them]:
+                wait()
+            for one in them:
+                self._all_flow(one)
+        for one, event in zip(them, events, strict=True):
+            self._end(event, one, None, MEMBERS)
+            _tell(event)
+
+    @contextmanager
+    def playing(self, peers: Sequence[Peer]) -> Iterator[Sequence[Peer]]:
+        """Have the members of these groups run meanwhile."""
+        for peer in peers:
+            peer.start()
+        for peer in peers:
+            self._all_flow(peer)
+        time.sleep(SETTLE)
+        yield peers
+        for peer in peers:
             peer.stop()
 
-    def _start_peers(self, peers: Sequence[Peer]) -> None:
-        for peer in peers:
-            for number in range(1, MEMBERS + 1):
-                peer.start(number)
-        for peer in peers:
-            self._all_flow(peer.deliveries, MEMBERS)
-        time.sleep(SETTLE)
-
-    def _peer_event(
-        self, name: str, number: int, peers: Sequence[Peer], act: Callable[[Peer, int], None]
-    ) -> list[Event]:
-        without: list[int | None] = [peer.pid(number) for peer in peers]
-        return self._peers_go(name, number, peers, act, without, MEMBERS - 1)
-
-    def _peer_join(self, number: int, peers: Sequence[Peer]) -> None:
-        self._peers_go(JOIN, number, peers, Peer.start, [None] * len(peers), MEMBERS)
-
-    def _peers_go(
-        self,
-        name: str,
-        number: int,
-        peers: Sequence[Peer],
-        act: Callable[[Peer, int], None],
-        without: Sequence[int | None],
-        members: int,
-    ) -> list[Event]:
-        events = []
-        for peer in peers:
-            events.append(self._begin(str(peer.kind), name, peer.deliveries))
-            act(peer, number)
-        open_ones = list(zip(peers, events, without, strict=True))
-        deadline = time.monotonic() + _PATIENCE
-        while open_ones:
-            for entry in list(open_ones):
-                peer, event, pid = entry
-                if flows(event, peer.deliveries.refresh(), pid, members):
-                    self._end(event, peer.deliveries, pid, members)
-                    self._tell(event)
-                    open_ones.remove(entry)
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{open_ones[0][1].contestant}: does not flow again after {name}")
-            time.sleep(_LOOK)
-        return events
-
-    # -- all
-
-    def busy_round(self, loops: int, number: int, peers: Sequence[Peer]) -> None:
+    def busy_round(self, loops: int, peers: Sequence[Peer]) -> None:
         """Have all go through a round beside `loops` busy loops a core."""
         with busy(loops * (os.cpu_count() or 1)):
             self.loops = loops
-            self.muster_round(number)
-            self.peer_round(number, peers)
+            self.round(1, [self.muster])
+            with self.playing(peers):
+                self.round(1, peers)
         self.loops = 0
 
     def account(self) -> tuple[int, int]:
@@ -210,74 +100,110 @@ class Contest:
         wait_for(
             "Muster has read all",
             lambda: all(end >= produced[p] for p, end in deliveries.refresh().reached().items()),
-            _PATIENCE,
+            PATIENCE,
         )
         return sum(produced.values()), deliveries.lost(produced)
 
-    def _quiet(self, contestants: Collection[tuple[str, Deliveries]]) -> None:
-        """Watch what flows while nothing happens."""
-        for _, deliveries in contestants:
-            self._all_flow(deliveries, CONSUMERS)
-        events = [self._begin(name, QUIET, deliveries) for name, deliveries in contestants]
-        time.sleep(QUIET_SECONDS)
-        for event, (_, deliveries) in zip(events, contestants, strict=True):
-            self._end(event, deliveries, None, CONSUMERS)
+    def _event(
+        self, name: Name, number: int, them: Sequence[Contestant], acts: Sequence[Callable[[], None]]
+    ) -> list[Event]:
+        events, pids = [], [one.pid(number) for one in them]
+        for one, act in zip(them, acts, strict=True):
+            events.append(self._begin(one, name))
+            act()
+        self._all_end(number, them, events, pids, MEMBERS - 1)
+        return events
 
-    def _begin(self, contestant: str, name: str, deliveries: Deliveries) -> Event:
+    def _join(self, number: int, them: Sequence[Contestant], left: bool) -> list[Event]:
+        events = []
+        for one in them:
+            owners = one.deliveries.refresh().owners()
+            began = one.join(number, left)
+            event = self._begin(one, Name.JOIN)
+            event.owners, event.began = owners, began
+            events.append(event)
+        self._all_end(number, them, events, [None] * len(them), MEMBERS)
+        for one in them:
+            one.settle()
+        return events
+
+    def _all_end(
+        self,
+        number: int,
+        them: Sequence[Contestant],
+        events: Sequence[Event],
+        without: Sequence[int | None],
+        members: int,
+    ) -> None:
+        """Wait until all flows again with each, and fill in what its event came to as soon as it does."""
+        open_ones = list(zip(them, events, without, strict=True))
+
+        def over() -> bool:
+            for entry in list(open_ones):
+                one, event, pid = entry
+                if flows(event, one.deliveries.refresh(), pid, members):
+                    self._end(event, one, pid, members)
+                    event.parts = one.parts(event, number)
+                    _tell(event)
+                    open_ones.remove(entry)
+            return not open_ones
+
+        def detail() -> str:
+            return ", ".join(f"{event.contestant}: {one.deliveries.owners()}" for one, event, _ in open_ones)
+
+        wait_for(f"all flows after {events[0].name}", over, PATIENCE, interval=_LOOK, detail=detail)
+
+    def _quiet(self, them: Sequence[Contestant]) -> None:
+        """Watch what flows while nothing happens; then wait until another moment of the coordinator's long poll than
+        the times before. Between two of them no process listens to Consul for a second or two, and events must not
+        always miss that."""
+        for one in them:
+            self._all_flow(one)
+        events = [self._begin(one, Name.QUIET) for one in them]
+        time.sleep(QUIET_SECONDS)
+        for one, event in zip(them, events, strict=True):
+            self._end(event, one, None, MEMBERS)
+        if poll := them[0].long_poll:
+            self._moment = (self._moment + GOLDEN * poll) % poll
+            time.sleep(self._moment)
+
+    def _begin(self, one: Contestant, name: Name) -> Event:
         now = time.time()
-        event = Event(
-            contestant,
-            name,
-            now,
-            deliveries.refresh().owners(),
-            self.producer.first_since(now),
-            loops=self.loops,
-        )
+        owners, first = one.deliveries.refresh().owners(), self.producer.first_since(now)
+        event = Event(one.name, name, now, owners, first, loops=self.loops)
         self.events.append(event)
         return event
 
-    def _end(self, event: Event, deliveries: Deliveries, without: int | None, members: int) -> None:
-        """Wait until all flows again, and fill in what the event came to."""
-        wait_for(
-            f"{event.contestant} flows again after {event.name}",
-            lambda: flows(event, deliveries.refresh(), without, members),
-            _PATIENCE,
-            interval=_LOOK,
-            detail=lambda: f"{deliveries.owners()}",
-        )
+    def _end(self, event: Event, one: Contestant, without: int | None, members: int) -> None:
+        self._flow(event, one, without, members)
         event.ended = time.time()
-        after = self.producer.first_since(event.ended)
         wait_for(
             f"{event.contestant} flows on after {event.name}",
-            lambda: all(of[-1].at > event.ended for of in deliveries.refresh().of.values()),
-            _PATIENCE,
+            lambda: all(of[-1].at > event.ended for of in one.deliveries.refresh().of.values()),
+            PATIENCE,
             interval=_LOOK,
-            detail=lambda: f"{after}",
         )
-        measure(event, deliveries)
+        measure(event, one.deliveries)
 
-    def _all_flow(self, deliveries: Deliveries, members: int) -> None:
-        """Wait until what is produced now has reached `members`."""
+    def _all_flow(self, one: Contestant) -> None:
+        """Wait until what is produced now has reached all members."""
         now = time.time()
-        probe = Event("", "", now, {}, self.producer.first_since(now))
+        self._flow(Event(one.name, Name.QUIET, now, {}, self.producer.first_since(now)), one, None, MEMBERS)
+
+    def _flow(self, event: Event, one: Contestant, without: int | None, members: int) -> None:
         wait_for(
-            "all flows",
-            lambda: flows(probe, deliveries.refresh(), None, members),
-            _PATIENCE,
+            f"{event.contestant} flows again after {event.name}",
+            lambda: flows(event, one.deliveries.refresh(), without, members),
+            PATIENCE,
             interval=_LOOK,
-            detail=lambda: f"{deliveries.owners()}",
-        )
-
-    @staticmethod
-    def _tell(event: Event) -> None:
-        again = "-" if event.flows is None else f"{event.flows:.2f} s"
-        parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in event.parts.items())
-        say(
-            f"{event.contestant}: {event.name}: flows again after {again}; moved "
-            f"{_span(event.moved.values())}, stayed {_span(event.stayed.values())}; {event.doubled} twice"
-            + (f" ({parts})" if parts else "")
+            detail=lambda: f"{one.deliveries.owners()}",
         )
 
 
-def _span(seconds: Collection[float]) -> str:
-    return f"{min(seconds):.2f} to {max(seconds):.2f} s" if seconds else "none"
+def _tell(event: Event) -> None:
+    again = "-" if event.flows is None else f"{event.flows:.2f} s"
+    moved, stayed = (spread(pauses.values()) or "none" for pauses in (event.moved, event.stayed))
+    say(
+        f"{event.contestant}: {event.name}: flows again after {again}; moved {moved}, stayed {stayed}; "
+        f"{event.doubled} twice" + (f" ({shown(event.parts)})" if event.parts else "")
+    )

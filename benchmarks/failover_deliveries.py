@@ -1,5 +1,8 @@
 """Which record reached which consumer, and when: written by all consumers alike, and read while they run.
 
+`python -m benchmarks.failover_deliveries CONFIG TOPIC FOLDER` is one member of a Kafka group, as plain as it can be.
+CONFIG is librdkafka's, as JSON. It notes what it is given below FOLDER, and leaves the group in order at SIGTERM.
+
 A line of JSON a batch: `{"pid", "at", "ranges": [[partition, begin, end], ...]}`. `at` is in seconds since the epoch,
 when the records were in the consumer's hands; `end` is exclusive.
 """
@@ -8,11 +11,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from muster.sinks import Batch
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -33,7 +47,6 @@ class Notes:
         self._file = (folder / f"{os.getpid()}-{uuid.uuid4().hex}.jsonl").open("a", encoding="utf-8")
 
     def batch(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Note the records of a batch, by partition and offset."""
         at = time.time()
         ranges: list[list[int]] = []
         for partition, offset in sorted(offsets):
@@ -44,6 +57,18 @@ class Notes:
         if ranges:
             self._file.write(json.dumps({"pid": os.getpid(), "at": at, "ranges": ranges}) + "\n")
             self._file.flush()
+
+
+class Noting:
+    """The handler of Muster's consumers: notes each batch below `folder` once its records are in the driver."""
+
+    def __init__(self, folder: str) -> None:
+        self._notes = Notes(Path(folder))
+
+    def __call__(self, batch_df: DataFrame, _batch: Batch) -> None:
+        table = batch_df.select("partition", "offset").toArrow()
+        columns = (table.column(name).to_pylist() for name in ("partition", "offset"))
+        self._notes.batch(zip(*columns, strict=True))
 
 
 class Deliveries:
@@ -59,8 +84,6 @@ class Deliveries:
         """Read what was written since the last time. A line that is being written is left for the next."""
         for path in self.folder.glob("*.jsonl"):
             begun = self._read.get(path, 0)
-            if path.stat().st_size == begun:
-                continue
             with path.open("rb") as file:
                 file.seek(begun)
                 data = file.read()
@@ -103,3 +126,24 @@ class Deliveries:
                     again += max(0, min(upto, delivery.end) - delivery.begin)
                 upto = max(upto, delivery.end)
         return again
+
+
+def main() -> None:
+    """Consume until SIGTERM."""
+    config, topic, folder = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    consumer = Consumer(config)
+    consumer.subscribe([topic])
+    notes = Notes(folder)
+    try:
+        while not stop.is_set():
+            # So many records, and seconds after which they are handled though there are not so many.
+            found = [message for message in consumer.consume(500, 0.05) if message.error() is None]
+            notes.batch((message.partition() or 0, message.offset() or 0) for message in found)
+    finally:
+        consumer.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import pairwise
-from statistics import median
 
 from benchmarks.failover_deliveries import Deliveries
 
-KILL, FREEZE, LEAVE, JOIN, ROLL, QUIET = "kill", "freeze", "leave", "join", "roll", "quiet"
-REPLACE = "replace"
-"""From the kill of a consumer until the one that Airflow starts in its place has its share; of Muster only."""
-EVENTS = (KILL, REPLACE, FREEZE, LEAVE, JOIN, ROLL)
-PLANNED = (LEAVE, JOIN, ROLL)
+TOPIC, PARTITIONS, MEMBERS = "numbers", 12, 3
+PATIENCE = 420.0
+"""Seconds until something has to have come about."""
+Name = StrEnum("Name", "KILL REPLACE FREEZE LEAVE JOIN ROLL QUIET")
+"""What happens to a consumer. `replace` is from the kill of one until the one that Airflow starts in its place has
+its share; of Muster only. `quiet` is nothing."""
+PLANNED = (Name.LEAVE, Name.JOIN, Name.ROLL)
 
 
 @dataclass
@@ -27,7 +29,7 @@ class Event:
     """
 
     contestant: str
-    name: str
+    name: Name
     began: float
     owners: Mapping[int, int]
     first: Mapping[int, int]
@@ -46,11 +48,6 @@ class Event:
     """Where the time went: step to seconds. Of Muster only."""
     loops: int = 0
     """Busy loops a core that ran beside it."""
-
-    @property
-    def longest_stayed(self) -> float:
-        """The longest pause of a partition that did not move, 0 if all did."""
-        return max(self.stayed.values(), default=0.0)
 
 
 def flows(event: Event, deliveries: Deliveries, without: int | None, members: int) -> bool:
@@ -83,41 +80,3 @@ def measure(event: Event, deliveries: Deliveries) -> None:
         moments.append(next(fresh).at - event.began)
     event.flows = max(moments, default=None)
     event.doubled = deliveries.doubled(event.began, max(event.ended, event.heard_until))
-
-
-@dataclass(frozen=True)
-class Row:
-    """All events of one name that one contestant went through. Times in seconds: (least, median, most)."""
-
-    contestant: str
-    name: str
-    events: int
-    flows: tuple[float, float, float] | None
-    moved: tuple[float, float, float] | None
-    stayed: tuple[float, float, float] | None
-    doubled: tuple[int, ...]
-
-
-def rows(events: Collection[Event], contestants: Collection[str]) -> list[Row]:
-    """Build the table: by event, then by contestant."""
-    table = []
-    for name in (*EVENTS, QUIET):
-        for contestant in contestants:
-            if of := [event for event in events if (event.contestant, event.name) == (contestant, name)]:
-                table.append(
-                    Row(
-                        contestant,
-                        name,
-                        len(of),
-                        spread([e.flows for e in of if e.flows is not None]),
-                        spread([pause for e in of for pause in e.moved.values()]),
-                        spread([e.longest_stayed for e in of if e.stayed]),
-                        tuple(sorted(e.doubled for e in of)),
-                    )
-                )
-    return table
-
-
-def spread(values: Collection[float]) -> tuple[float, float, float] | None:
-    """Return least, median and most; None of nothing."""
-    return (min(values), median(values), max(values)) if values else None

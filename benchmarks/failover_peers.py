@@ -6,21 +6,23 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.admin._resource import ResourceType
 
 from benchmarks.failover_deliveries import Deliveries
+from benchmarks.failover_figures import MEMBERS, PARTITIONS, PATIENCE, TOPIC, Event
+from benchmarks.harness.servers import admin
 from devstack.airflow import ROOT
+from devstack.airflow_api import wait_for
 from devstack.kafka import Kafka
 from devstack.process import ServerProcess
-from muster.edges.kafka import librdkafka_logger
 
-MEMBERS = 3
 TUNED = 6
 """Seconds: the least `session.timeout.ms` that a broker allows a classic group by default."""
 SHORT = 2
@@ -28,7 +30,6 @@ SHORT = 2
 HEARTBEAT = 500
 """ms between the heartbeats of a group with the short session time-out."""
 LEAST_OF_CONSUMER_GROUPS = "group.consumer.min.session.timeout.ms"
-_PATIENCE = 60.0
 CLASSIC: Mapping[str, Mapping[str, str]] = {
     "eager": {"partition.assignment.strategy": "range"},
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
@@ -40,7 +41,6 @@ class PatientKafka(Kafka):
     """A broker that lets groups have the short session time-out; by default it does not."""
 
     def settings(self) -> dict[str, str]:
-        """Return the usual ones, but for the least session time-outs, and the least heartbeat of KIP-848 groups."""
         return {
             **super().settings(),
             "group.min.session.timeout.ms": str(SHORT * 1000),
@@ -61,11 +61,9 @@ class Kind:
 
     @property
     def group_id(self) -> str:
-        """The group's name."""
         return f"peer-{self.protocol.lower()}-{self.session or 'default'}"
 
     def config(self, servers: str) -> dict[str, str]:
-        """Return librdkafka's settings of a member."""
         config = {"bootstrap.servers": servers, "group.id": self.group_id, "auto.offset.reset": "earliest"}
         if self.protocol == KIP_848:
             return {**config, "group.protocol": "consumer"}
@@ -83,81 +81,96 @@ def tune_consumer_groups(servers: str) -> int:
 
     It is the broker's and the group's setting, not the client's.
     """
-    admin = AdminClient({"bootstrap.servers": servers}, logger=librdkafka_logger())
+    client = admin(servers)
     for session, heartbeat in ((TUNED, None), (SHORT, HEARTBEAT)):
-        wanted = {"consumer.session.timeout.ms": session * 1000, "consumer.heartbeat.interval.ms": heartbeat}
+        wanted = {"session.timeout": session * 1000, "heartbeat.interval": heartbeat}
         entries = [
-            ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+            ConfigEntry(f"consumer.{name}.ms", str(value), incremental_operation=AlterConfigOpType.SET)
             for name, value in wanted.items()
             if value is not None
         ]
         group = ConfigResource(
             ResourceType.GROUP, Kind(KIP_848, session).group_id, incremental_configs=entries
         )
-        admin.incremental_alter_configs([group])[group].result(30)
+        client.incremental_alter_configs([group])[group].result(30)
     broker = ConfigResource(ResourceType.BROKER, "1")
-    least = admin.describe_configs([broker])[broker].result(30)[LEAST_OF_CONSUMER_GROUPS]
+    least = client.describe_configs([broker])[broker].result(30)[LEAST_OF_CONSUMER_GROUPS]
     defaults = [s for s in least.synonyms.values() if s.source == ConfigSource.DEFAULT_CONFIG.value]
     return int(defaults[0].value)
 
 
-@dataclass
 class Peer:
-    """A group of `kind` with its members, which are numbered from 1."""
+    """A group of `kind` with its members, which are numbered from 1.
 
-    kind: Kind
-    servers: str
-    topic: str
-    folder: Path
-    deliveries: Deliveries
-    members: dict[int, ServerProcess] = field(default_factory=dict)
+    `kill`, `freeze` and `leave` return what does so: all that has to be looked up is looked up before.
+    """
 
-    def start(self, number: int) -> None:
-        """Begin member `number`."""
-        config = json.dumps(self.kind.config(self.servers))
+    long_poll = 0.0
+
+    def __init__(self, kind: Kind, servers: str, folder: Path) -> None:
+        self.name, self.deliveries = str(kind), Deliveries(folder / kind.group_id, PARTITIONS)
+        self._kind, self._servers, self._folder = kind, servers, folder
+        self._members: dict[int, ServerProcess] = {}
+
+    def start(self) -> None:
+        for number in range(1, MEMBERS + 1):
+            self._start(number)
+
+    def _start(self, number: int) -> None:
         command: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "benchmarks.failover_peer",
-            config,
-            self.topic,
-            self.deliveries.folder,
+            *(sys.executable, "-m", "benchmarks.failover_deliveries"),
+            *(json.dumps(self._kind.config(self._servers)), TOPIC, self.deliveries.folder),
         ]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "include")])}
-        log = self.folder / f"{self.kind.group_id}-{number}.log"
-        self.members[number] = ServerProcess.spawn(command, log, self.folder, environment, guarded=True)
+        log = self._folder / f"{self._kind.group_id}-{number}.log"
+        self._members[number] = ServerProcess.spawn(command, log, self._folder, environment, guarded=True)
 
     def pid(self, number: int) -> int:
-        """Return the pid of member `number`."""
-        return self.members[number].pid
+        return self._members[number].pid
 
-    def kill(self, number: int) -> None:
-        """Send SIGKILL."""
-        os.kill(self.pid(number), signal.SIGKILL)
+    def kill(self, number: int) -> Callable[[], None]:
+        return partial(os.kill, self.pid(number), signal.SIGKILL)
 
-    def freeze(self, number: int) -> None:
-        """Send SIGSTOP."""
-        os.kill(self.pid(number), signal.SIGSTOP)
+    def freeze(self, number: int) -> Callable[[], None]:
+        return partial(os.kill, self.pid(number), signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """Send SIGCONT."""
         os.kill(self.pid(number), signal.SIGCONT)
 
-    def leave(self, number: int) -> None:
-        """Send SIGTERM; it closes then."""
-        os.kill(self.pid(number), signal.SIGTERM)
+    def leave(self, number: int) -> Callable[[], None]:
+        return partial(os.kill, self.pid(number), signal.SIGTERM)
 
-    def ended(self, number: int) -> bool:
-        """Tell whether the member's process is gone."""
-        return not self.members[number].alive()
+    def join(self, number: int, _left: bool) -> float:
+        """Start member `number` again; return when that began."""
+        began = time.time()
+        self._start(number)
+        return began
+
+    def settle(self) -> None:
+        """Do nothing: where all flows, all is even."""
+
+    def parts(self, _event: Event, _number: int) -> dict[str, float]:
+        return {}
+
+    def replaced(self, _killed: Event, _joined: Event, _number: int) -> Event | None:
+        return None
+
+    def restart(self, number: int) -> Callable[[], None]:
+        """Begin to restart member `number`; return what goes on with it."""
+        self.leave(number)()
+
+        def again() -> None:
+            wait_for(f"member {number} ends", lambda: not self._members[number].alive(), PATIENCE)
+            self._start(number)
+
+        return again
 
     def stop(self) -> None:
-        """Let all leave."""
-        for number, member in self.members.items():
+        for number, member in self._members.items():
             if member.alive():
                 self.resume(number)
-                self.leave(number)
-        for member in self.members.values():
-            if not member.wait_ended(_PATIENCE):
+                self.leave(number)()
+        for member in self._members.values():
+            if not member.wait_ended(60):
                 member.kill()
-        self.members.clear()
+        self._members.clear()

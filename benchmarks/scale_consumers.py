@@ -1,26 +1,41 @@
-"""Many consumers in one process: a status page each that says what ZooKeeper assigns. `scale_registrars` has their
-place in Consul.
+"""Many simulated consumers: a status page each that says what ZooKeeper assigns, in one process, and the product's
+own registrars, with nothing behind them, in others.
 
 They obey at once: what the product's own watch of the assignments reads is running. Pages answer as those of a
 real consumer do, with the epoch of each topic and offsets of what is held, so that answers have their real size.
-It reads commands from its standard input, a line each: `join [NAME] ...`, `leave [NAME] ...`; and says which ports
-the pages of those that join have, in JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
+from benchmarks.harness.worker import Worker
+from benchmarks.scale_tasks import Place
+from devstack.airflow_api import wait_for
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
+from muster.consumer.lifecycle import Ending
+from muster.consumer.registration import Registrar
 from muster.core.model import TopicAssignment, by_consumer
-from muster.settings.connections import ZooKeeperSettings
+from muster.edges.consul import ConsulCluster
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.consumer import ConsumerSettings
+
+AT_ONCE = 16
+"""So many are on their way to be live at the same time: here all have one agent of Consul, and one machine."""
+PATIENCE = 600.0
+"""Seconds until all that join have to be live."""
 
 
 class Assigned:
@@ -34,12 +49,10 @@ class Assigned:
         """Ask for nothing, where `Agent.reading_wanted` asks for a reading."""
 
     def problem(self, key: str, message: str | None) -> None:
-        """Print what is wrong."""
         if message:
             print(f"{key}: {message}", file=sys.stderr, flush=True)
 
     def listed(self, topics: list[str], zxid: int, synced: bool) -> None:  # noqa: ARG002 - as the agent's
-        """Forget the topics that went."""
         self.topics = {topic: self.topics[topic] for topic in topics if topic in self.topics}
 
     def assigned(self, topic: str, assignment: TopicAssignment, zxid: int, synced: bool) -> bool:  # noqa: ARG002
@@ -100,51 +113,138 @@ class _Page(asyncio.Protocol):
         self._transport.close()
 
 
-class Crowd:
-    """The pages of the consumers that are there."""
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
-    def __init__(self, assigned: Assigned) -> None:
-        self._assigned = assigned
+
+class Crowd:
+    """The pages of a cluster's consumers that are there, in this process."""
+
+    def __init__(self, place: Place) -> None:
+        zookeeper = ZooKeeperSettings(hosts=place.zookeeper, operation_timeout=60.0)
+        self._assigned = Assigned()
+        # Of an agent the watch only calls what `Assigned` has.
+        watch = AssignmentWatch(zookeeper, place.cluster, cast(Agent, self._assigned), 3600.0)
+        threading.Thread(target=watch.run, args=(lambda: None,), daemon=True).start()
         self._servers: dict[str, asyncio.Server] = {}
 
-    async def join(self, names: list[str]) -> dict[str, int]:
+    def join(self, names: list[str]) -> dict[str, int]:
         """Open pages; returns their ports."""
-        loop = asyncio.get_running_loop()
-        ports: dict[str, int] = {}
         for name in names:
-            server = await loop.create_server(
-                lambda name=name: _Page(name, self._assigned),  # type: ignore[misc]
-                "127.0.0.1",
-                0,
+            made = _loop().create_server(partial(_Page, name, self._assigned), "127.0.0.1", 0)
+            self._servers[name] = asyncio.run_coroutine_threadsafe(made, _loop()).result()
+        return {name: self._servers[name].sockets[0].getsockname()[1] for name in names}
+
+    def leave(self, name: str) -> None:
+        _loop().call_soon_threadsafe(self._servers.pop(name).close)
+
+
+class Registrars:
+    """Registrars in threads of one process."""
+
+    def __init__(self, place: Place) -> None:
+        # Threads that wait for the interpreter's lock look for it at this interval. At the default of 5 ms, hundreds
+        # of them take all CPU. In the field a process has one registrar.
+        sys.setswitchinterval(1.0)
+        self._place = place
+        self._consul = ConsulSettings(host="127.0.0.1", port=place.consul, timeout=30.0)
+        self._all: dict[str, Registrar] = {}
+
+    def join(self, ports: Mapping[str, int]) -> None:
+        """Register consumers by the ports of their pages, and return when all are live."""
+        for name, port in ports.items():
+            self._wait(AT_ONCE - 1)
+            settings = ConsumerSettings(
+                cluster=self._place.cluster,
+                consumer=name,
+                incarnation=f"{name}-1",
+                consul_service=self._place.service,
+                zookeeper=ZooKeeperSettings(hosts=self._place.zookeeper),
+                consul=self._consul,
+                kafka=KafkaSettings(config={"bootstrap.servers": "none"}),
+                handler="none.none",
+                bind="127.0.0.1",
+                advertise="127.0.0.1",
+                check_interval=self._place.check_interval,
             )
-            self._servers[name] = server
-            ports[name] = server.sockets[0].getsockname()[1]
-        return ports
+            discovery = ConsulCluster(self._consul, settings.cluster, settings.consul_service)
+            registrar = self._all[name] = Registrar(settings, discovery, Agent(name), Ending(), port)
+            registrar.open()
+            threading.Thread(target=registrar.run, args=(lambda: None,), daemon=True).start()
+        self._wait(0)
 
-    async def leave(self, names: list[str]) -> dict[str, int]:
-        """Close pages."""
-        for name in names:
-            self._servers.pop(name).close()
-        return {}
+    def kill(self, name: str) -> None:
+        """Leave a consumer's registration as it is."""
+        del self._all[name]
 
+    def leave(self, name: str) -> None:
+        self._all.pop(name).leave()
 
-async def _serve(crowd: Crowd) -> None:
-    loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        what, *names = line.split()
-        print(json.dumps(await (crowd.join if what == "join" else crowd.leave)(names)), flush=True)
-
-
-def main() -> None:
-    """Serve until standard input ends; the one argument says where the servers are, in JSON."""
-    told = json.loads(sys.argv[1])
-    assigned = Assigned()
-    zookeeper = ZooKeeperSettings(hosts=told["zookeeper"], operation_timeout=60.0)
-    # Of an agent the watch only calls what `Assigned` has.
-    watch = AssignmentWatch(zookeeper, told["cluster"], cast(Agent, assigned), 3600.0)
-    threading.Thread(target=watch.run, args=(lambda: None,), daemon=True).start()
-    asyncio.run(_serve(Crowd(assigned)))
+    def _wait(self, others: int) -> None:
+        wait_for(
+            f"{len(self._all)} consumers are live",
+            lambda: sum(not registrar.live for registrar in self._all.values()) <= others,
+            PATIENCE,
+            interval=0.05,
+        )
 
 
-if __name__ == "__main__":
-    main()
+class Consumers(ExitStack):
+    """Simulated consumers, until the end of the context: one process with their status pages, some with registrars.
+
+    There are `registrars` of the latter; their way to Consul is the port `consul`, if it is given.
+    """
+
+    def __init__(self, place: Place, registrars: int = 1, consul: int = 0) -> None:
+        super().__init__()
+        place_of_registrars = replace(place, consul=consul or place.consul)
+        self._pages = Worker(Crowd, place)
+        self._registrars = [Worker(Registrars, place_of_registrars) for _ in range(registrars)]
+        for worker in (self._pages, *self._registrars):
+            self.callback(worker.close, 0.0)
+        self._names: list[str] = []
+        self._born = 0
+
+    def join(self, number: int) -> None:
+        names = [f"scale-{self._born + n:04d}" for n in range(number)]
+        self._born += number
+        self._names += names
+        ports = self._pages.call(Crowd.join, names)
+        shares = {
+            worker: {name: port for name, port in ports.items() if self._registrar(name) is worker}
+            for worker in self._registrars
+        }
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda worker: worker.call(Registrars.join, shares[worker]), shares))
+
+    def leave(self) -> None:
+        self._end(Registrars.leave)
+
+    def kill(self) -> None:
+        """Have the oldest one's page refuse connections; it stays registered."""
+        self._end(Registrars.kill)
+
+    def _end(self, how: Any) -> None:
+        name = self._names.pop(0)
+        self._registrar(name).call(how, name)
+        self._pages.call(Crowd.leave, name)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Freeze the registrars: in the field they have machines of their own, and take none of this one's time.
+
+        Consul still has their blocking queries.
+        """
+        for worker in self._registrars:
+            worker.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for worker in self._registrars:
+                worker.signal(signal.SIGCONT)
+
+    def _registrar(self, name: str) -> Worker:
+        return self._registrars[int(name.rpartition("-")[2]) % len(self._registrars)]

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
+from benchmarks.harness.servers import admin
 from devstack.airflow_api import wait_for
 from devstack.kafka import Kafka
-from muster.edges.kafka import librdkafka_logger
 
 FROZEN = 2
 TOPICS_AT_ONCE = 20
@@ -26,7 +26,6 @@ class _Answering(Kafka):
     """Controller and broker; a frozen broker counts as there for an hour."""
 
     def settings(self) -> dict[str, str]:
-        """Return those of any local Kafka."""
         return super().settings() | {"broker.session.timeout.ms": "3600000"}
 
 
@@ -38,7 +37,6 @@ class _Holding(Kafka):
         self._first = first
 
     def settings(self) -> dict[str, str]:
-        """Return the settings of a broker only."""
         return super().settings() | {
             "process.roles": "broker",
             "node.id": str(FROZEN),
@@ -49,53 +47,42 @@ class _Holding(Kafka):
         }
 
     def healthy(self) -> bool:
-        """Tell whether the first one knows it."""
-        admin = AdminClient({"bootstrap.servers": self._first.address}, logger=librdkafka_logger())
-        return FROZEN in admin.list_topics(timeout=2).brokers
+        try:
+            return FROZEN in admin(self._first.address).list_topics(timeout=2).brokers
+        except KafkaException:  # no answer in time
+            return False
 
     def cluster_id(self) -> str:
-        """Return that of the first one."""
         text = (self._first.data_dir / "logs" / "meta.properties").read_text(encoding="utf-8")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)["cluster.id"]
 
 
-class Catalogue:
-    """The topics that Kafka tells of."""
-
-    def __init__(self, servers: str) -> None:
-        self.servers = servers
-        self._admin = AdminClient({"bootstrap.servers": servers}, logger=librdkafka_logger())
-
-    def create(self, names: list[str], partitions: int) -> None:
-        """Create topics, and return when the broker tells of them."""
-        for start in range(0, len(names), TOPICS_AT_ONCE):
-            made = self._admin.create_topics(
-                [
-                    NewTopic(name, partitions, replica_assignment=[[FROZEN]] * partitions)
-                    for name in names[start : start + TOPICS_AT_ONCE]
-                ],
-                operation_timeout=30,
-                request_timeout=60,
-            )
-            for future in made.values():
-                future.result(60)
-        wait_for(
-            f"{len(names)} topics in Kafka",
-            lambda: names[-1] in self._admin.list_topics(timeout=30).topics,
-            60,
+def create_topics(servers: str, names: list[str], partitions: int) -> None:
+    """Create topics of the frozen broker, and return when the other one tells of them."""
+    client = admin(servers)
+    for start in range(0, len(names), TOPICS_AT_ONCE):
+        made = client.create_topics(
+            [
+                NewTopic(name, partitions, replica_assignment=[[FROZEN]] * partitions)
+                for name in names[start : start + TOPICS_AT_ONCE]
+            ],
+            operation_timeout=30,
+            request_timeout=60,
         )
+        for future in made.values():
+            future.result(60)
+    wait_for(f"topic {names[-1]}", lambda: names[-1] in client.list_topics(timeout=30).topics, 60)
 
 
 @contextmanager
-def catalogue(folder: Path) -> Iterator[Catalogue]:
-    """Start a Kafka without topics."""
+def kafka(folder: Path) -> Iterator[str]:
     first = _Answering(folder / "answering", guarded=True, heap="1g")
     second = _Holding(first, folder / "holding")
     try:
         first.start(240)
         second.start(240)
         second.pause()
-        yield Catalogue(first.address)
+        yield first.address
     finally:
         second.kill()
         first.kill()

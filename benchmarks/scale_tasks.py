@@ -11,8 +11,8 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 from kazoo.protocol.connection import ConnectionHandler
@@ -23,7 +23,6 @@ from muster.coordinator.reports import AdvanceReport, ConsumersReport, Partition
 from muster.settings.cluster_settings import ClusterSettings, ConsumersSettings, TopicsSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
-TASKS = ("fetch_partitions", "fetch_consumers", "compute_assignment", "advance_state")
 LONG_POLL = 1.0
 """Seconds that a run with nothing to do waits here, instead of twenty; they are not counted."""
 BUDGET = 120.0
@@ -41,21 +40,7 @@ class Place:
     check_interval: float = 10.0
     """Seconds between Consul's checks of a consumer: a thousand a second would be measured with what is measured."""
 
-    def told(self) -> str:
-        """Write it as `benchmarks.scale_consumers` reads it."""
-        consul = {"host": "127.0.0.1", "port": self.consul}
-        return json.dumps(
-            {
-                "zookeeper": self.zookeeper,
-                "consul": consul,
-                "cluster": self.cluster,
-                "service": self.service,
-                "check_interval": self.check_interval,
-            }
-        )
-
     def settings(self) -> ClusterSettings:
-        """Return the cluster's, with what is in `clusters.yaml` by default."""
         return ClusterSettings(
             name=self.cluster,
             consul_service=self.service,
@@ -78,11 +63,6 @@ class Spent:
     xcom: int
     memory: float
     says: str
-
-    @property
-    def plain(self) -> tuple[float, ...]:
-        """The figures, in order."""
-        return (self.wall, self.cpu, self.requests, self.operations, self.bytes, self.xcom, self.memory)
 
 
 class _Counted:
@@ -107,8 +87,7 @@ class _Counted:
         ConnectionHandler._submit, ConnectionHandler._read = counted_submit, counted_read
 
 
-def perform(task: str, place: Place, sender: Connection) -> None:
-    """Do the task and send what it took."""
+def perform(task: str, place: Place) -> Spent:
     counted = _Counted()
     waited = 0.0
     began, worked = time.perf_counter(), time.process_time()
@@ -138,31 +117,25 @@ def perform(task: str, place: Place, sender: Connection) -> None:
 
         coordinator.catalog.wait = long_wait  # type: ignore[method-assign]
         coordinator.pause = waiting(pause)
-        report = _work(task, coordinator)
+        report = _WORK[task](coordinator)
     wall, cpu = time.perf_counter() - began - waited, time.process_time() - worked
-    shown = report.as_dict()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    xcom = json.dumps(_xcom(report))
-    sender.send(
-        Spent(wall, cpu, counted.requests, counted.operations, counted.bytes, len(xcom), memory, _says(shown))
-    )
+    xcom = len(json.dumps(_xcom(report)))
+    says = _says(report.as_dict())
+    return Spent(wall, cpu, counted.requests, counted.operations, counted.bytes, xcom, memory, says)
 
 
 Report = PartitionsReport | ConsumersReport | PlanReport | AdvanceReport
-
-
-def _work(task: str, coordinator: Coordinator) -> Report:
-    if task == "fetch_partitions":
-        return coordinator.fetch_partitions()
-    if task == "fetch_consumers":
-        return ConsumersReport.of(coordinator.catalog.members())
-    if task == "compute_assignment":
-        return coordinator.compute_assignment(LONG_POLL)
-    return coordinator.advance(BUDGET)
+_WORK: Mapping[str, Callable[[Coordinator], Report]] = {
+    "fetch_partitions": Coordinator.fetch_partitions,
+    "fetch_consumers": lambda coordinator: ConsumersReport.of(coordinator.catalog.members()),
+    "compute_assignment": lambda coordinator: coordinator.compute_assignment(LONG_POLL),
+    "advance_state": lambda coordinator: coordinator.advance(BUDGET),
+}
+TASKS = tuple(_WORK)
 
 
 def _xcom(report: Report) -> dict[str, Any]:
-    """Return what Airflow is given to keep."""
     if isinstance(report, AdvanceReport):
         # Airflow is not imported before anything was measured.
         from muster.airflow.coordination import rebalance_event  # noqa: PLC0415
@@ -185,25 +158,17 @@ _forked.set_forkserver_preload(["benchmarks.scale_tasks", "httpcore", "anyio._ba
 
 
 def spent(task: str, place: Place) -> Spent:
-    """Have `task` done in a process of its own. Raises RuntimeError if it fails or finds something wrong."""
-    receiver, sender = _forked.Pipe(duplex=False)
-    process = _forked.Process(target=perform, args=(task, place, sender))
-    process.start()
-    sender.close()
-    try:
-        found: Spent = receiver.recv()
-    except EOFError as error:
-        raise RuntimeError(f"{task} failed; its own words are above") from error
-    finally:
-        process.join()
+    """Have `task` done in a process of its own. Raises RuntimeError if it finds something wrong, or its own error."""
+    with ProcessPoolExecutor(1, _forked) as pool:
+        found = pool.submit(perform, task, place).result()
     if found.says.startswith("trouble"):
         raise RuntimeError(f"{task}: {found.says}")
     return found
 
 
 def run(place: Place) -> dict[str, Spent]:
-    """Make one run of the DAG: the tasks that it would have, the last one only if there is something to do."""
-    done = {task: spent(task, place) for task in TASKS[:3]}
+    *first, last = TASKS
+    done = {task: spent(task, place) for task in first}
     if done["compute_assignment"].says == "needed":
-        done["advance_state"] = spent("advance_state", place)
+        done[last] = spent(last, place)
     return done

@@ -6,23 +6,45 @@ topics: of the throughputs above 1 Muster is better, of all else below.
 
 from __future__ import annotations
 
-import tempfile
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
+import numpy as np
 
-from benchmarks import machine
-from benchmarks.options import OUTPUT, RESULTS
-from benchmarks.throughput_driver import HEAP, JAVA_OPTIONS
-from benchmarks.throughput_figures import SINKS, Plan, latency, throughput
-from benchmarks.throughput_inputs import LZ4, ZSTD, Input
-from benchmarks.throughput_memory import memory
-from benchmarks.throughput_report import HEADER, ratios, row, write
-from benchmarks.throughput_results import Conditions, Results, load, save
+from benchmarks.harness import machine, report
+from benchmarks.harness.drawing import INK, drawing, ink, spans
+from benchmarks.harness.options import OUTPUT, RESULTS
+from benchmarks.harness.servers import kafka
+from benchmarks.throughput_driver import (
+    BACK_TO_BACK,
+    HEAP,
+    JAVA_OPTIONS,
+    LZ4,
+    MUSTER,
+    NOOP,
+    PARQUET,
+    TOUCH,
+    TUNED,
+    ZSTD,
+    Input,
+)
+from benchmarks.throughput_figures import (
+    ENOUGH,
+    FETCHES,
+    KEEPER,
+    SHORT,
+    SINKS,
+    SOURCES,
+    Conditions,
+    Figure,
+    Results,
+    least_heap,
+)
+from benchmarks.throughput_measure import GIVEN, LEAST, TUNING, Plan, latency, memory, throughput
 from devstack.jars import jars
-from devstack.kafka import Kafka
-from devstack.progress import say
-from muster.settings.connections import KafkaSettings
 
 INPUTS = (
     *(Input(size, partitions) for size in (200, 1000) for partitions in (1, 12, 100)),
@@ -30,6 +52,83 @@ INPUTS = (
     Input(200, 12, ZSTD),
 )
 QUICK = Input(200, 12)
+COLOURS = {TUNED: "#bc4c00", MUSTER: "#0969da"}
+NAMES = {TUNED: "Spark's source, tuned", MUSTER: "Muster"}
+_GOAL_SIZES = (200, 1000)
+
+
+def ratios(results: Results) -> str:
+    """Format the last line of a run: Muster's figures over those of the tuned source, the worst of all topics with
+    lz4 and records of 200 B and 1 kB. `nan` is what was not measured."""
+    figures = [f for f in results.figures if f.input.codec == LZ4 and f.input.size in _GOAL_SIZES]
+    starts = [s.ratio for s in results.starts if s.input.codec == LZ4 and s.input.size in _GOAL_SIZES]
+
+    def least(sink: str) -> float:
+        return min((f.ratio(f.steady) for f in figures if f.sink == sink), default=math.nan)
+
+    def most(found: Iterable[float]) -> float:
+        return max(found, default=math.nan)
+
+    cells = {
+        "noop": least(NOOP),
+        "parquet": least(PARQUET),
+        "touch": least(TOUCH),
+        "cpu": most(f.ratio(f.cpu) for f in figures),
+        "memory": most(f.ratio(f.memory) for f in figures),
+        "latency": next((of.ratio for of in results.delays if of.trigger == BACK_TO_BACK), math.nan),
+        "start": most(starts),
+    }
+    heap = least_heap(results.heaps, MUSTER)
+    found = {f"{name}_ratio": f"{cell:.2f}" for name, cell in cells.items()}
+    found |= {"heap_mb": f"{heap:.0f}", "heap_ratio": f"{heap / least_heap(results.heaps, TUNED):.2f}"}
+    return report.last_line("throughput", found)
+
+
+def write(folder: Path | None, results: Results) -> None:
+    figures, heaps = results.figures, results.heaps
+    rounds = {len(figure.readings[source]) for figure in figures for source in SOURCES}
+    batches = {f"{figure.input.most:,} records of {figure.input.size:,} B": None for figure in figures}
+    report.publish(
+        folder,
+        "throughput",
+        ratios(results),
+        partial(_plot, figures),
+        of=results.conditions,
+        results=results,
+        sources=NAMES,
+        rounds=" to ".join(map(str, sorted(rounds))),
+        batches=", ".join(batches),
+        window=min(LEAST, results.conditions.batches),
+        tuning=TUNING,
+        fetches=FETCHES,
+        short=SHORT,
+        given=GIVEN,
+        enough=ENOUGH,
+        least={source: least_heap(heaps, source) for source in SOURCES},
+    )
+
+
+def _plot(figures: Sequence[Figure], path: Path) -> None:
+    """Plot records/s by topic, a panel a sink; the lines span the rounds."""
+    with drawing(path, "throughput", (12, 4.2)) as sheet:
+        for panel, sink in zip(sheet.subplots(1, len(SINKS)), SINKS, strict=True):
+            shown = [figure for figure in figures if figure.sink == sink and figure.input.size in _GOAL_SIZES]
+            places = np.arange(len(shown))
+            for shift, source in ((-0.2, TUNED), (0.2, MUSTER)):
+                middle, around = spans([[f.steady(reading) for reading in f.readings[source]] for f in shown])
+                look = {"color": COLOURS[source], "ecolor": INK, "label": NAMES[source]}
+                panel.bar(places + shift, middle, 0.38, yerr=around, **look)
+            panel.set_xticks(places, [_tick(figure) for figure in shown], fontsize="small")
+            panel.set_title(f"{sink}, records a second", color=INK)
+            panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            panel.set_xlabel("bytes a record, partitions", color=INK, fontsize="small")
+            ink(panel, "y")
+        panel.legend(fontsize="small", framealpha=0)
+
+
+def _tick(figure: Figure) -> str:
+    codec = "" if figure.input.codec == LZ4 else f"\n{figure.input.codec}"
+    return f"{figure.input.size} B\n{figure.input.partitions}{codec}"
 
 
 @click.command()
@@ -40,9 +139,7 @@ QUICK = Input(200, 12)
 @click.option("--codec", "codecs", multiple=True, type=click.Choice((LZ4, ZSTD)), help="Only topics with it.")
 @click.option("--sink", "sinks", multiple=True, type=click.Choice(SINKS), default=SINKS, show_default=True)
 @click.option("--trickle/--no-trickle", default=True, help="Whether latency is measured.")
-@click.option(
-    "--memory/--no-memory", "heaps", default=True, help="Whether smaller and smaller heaps are tried."
-)
+@click.option("--memory/--no-memory", "heaps", default=True, help="Whether smaller heaps are tried.")
 @click.option("--reading/--no-reading", default=True, help="Whether the topics are read.")
 @click.option("--cores", default=2, show_default=True, help="Spark's cores, for all sources.")
 @click.option("--seconds", default=20.0, show_default=True, help="How long a trickle is followed in a round.")
@@ -78,36 +175,17 @@ def main(
     ]
     plan = Plan(inputs, sinks, rounds, batches, cores, seconds)
     conditions = Conditions(batches, cores, machine.load(), HEAP, JAVA_OPTIONS)
-    results = (load(kept) if kept else None) or Results(conditions)
+    results = KEEPER.load(kept) or Results(conditions)
     results = results.joined(Results(conditions))  # fails now rather than after a long run
     jars("spark-kafka")
-    with tempfile.TemporaryDirectory(prefix="bench-throughput-") as folder:
-        server = Kafka(Path(folder) / "kafka", guarded=True, heap="1g")
-        server.start(240)
-        try:
-            kafka = KafkaSettings(config={"bootstrap.servers": server.address})
-            for tuning, start, figures in throughput(kafka, plan, Path(folder)):
-                results = results.joined(Results(conditions, tuple(figures), (start,), (tuning,)))
-                if kept:
-                    save(kept, results)
-            if trickle:
-                results = results.joined(
-                    Results(conditions, delays=tuple(latency(kafka, plan, Path(folder))))
-                )
-            for heap in memory(kafka, plan, Path(folder)) if heaps and not quick else ():
-                results = results.joined(Results(conditions, heaps=(heap,)))
-                if kept:
-                    save(kept, results)
-        finally:
-            server.stop()
-    if kept:
-        save(kept, results)
-    for figure in results.figures:
-        say("; ".join(f"{name}: {cell}" for name, cell in zip(HEADER, row(figure), strict=True)))
+    with kafka() as (server, folder):
+        for tuning, start, figures in throughput(server, plan, folder):
+            results = results.joined(Results(conditions, tuple(figures), (start,), (tuning,)))
+            KEEPER.save(kept, results)
+        if trickle:
+            results = results.joined(Results(conditions, delays=tuple(latency(server, plan, folder))))
+            KEEPER.save(kept, results)
+        for heap in memory(server, plan, folder) if heaps and not quick else ():
+            results = results.joined(Results(conditions, heaps=(heap,)))
+            KEEPER.save(kept, results)
     write(output, results)
-    say(f"Written to {output}")
-    say(ratios(results))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,21 +1,21 @@
 """One Spark driver of the throughput benchmark, with one of the sources, in a process of its own.
 
-For each order, a line of JSON on its standard input, it reads a whole topic once or follows a trickle, and prints
-what it measured as JSON. All sources run through the same code: Spark in local mode, `foreachBatch`, the same
-trigger.
+For each order it reads a whole topic once or follows a trickle. All sources run through the same code: Spark in local
+mode, `foreachBatch`, the same trigger.
 """
 
 from __future__ import annotations
 
+import atexit
+import itertools
 import json
-import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,19 @@ from muster.consumer.query import AT_ONCE, scratch_uri, use_scratch
 from muster.settings.connections import KafkaSettings
 from tests.support.connected_query import Holder
 
-PATIENCE = 600.0
-"""Seconds for one reading of a topic."""
+LZ4, ZSTD = "lz4", "zstd"
+_MOST_RECORDS, _MOST_BYTES = 300_000, 100_000_000
 SETTLE = 3.0
 """Seconds of a trickle after the first batch that do not count, because the query is starting."""
 HEAP = "4g"
 """A driver's, with either source: with 2 GB Spark's own runs out of it with 8 MB a fetch."""
 JAVA_OPTIONS = "-XX:+UseParallelGC"
 """A driver's, but for the source as Spark ships it: either source reads more with it than with G1."""
-_POLL = 0.1
-_FORGET_PEAK = "5"
-"""What to write to `clear_refs` of a process in `/proc` for a new peak of its memory (proc(5))."""
-
-READY = "ready"
 MUSTER, TUNED, SHIPPED = "muster", "tuned", "shipped"
 """The sources: Muster's, and Spark's own as its experts would set it and as Spark ships it."""
+BACK_TO_BACK, TRIGGER = 1, 200
+"""Milliseconds between two batches: one right after the other, which is the quickest with either source; and, of a
+trickle, as a consumer has it by default, too."""
 NOOP, PARQUET, TOUCH, COLLECT = "noop", "parquet", "touch", "collect"
 """The sinks: nothing, files, an aggregate over each byte of `value`, and (for a trickle) the driver."""
 WARM_UP = "warm-up"
@@ -59,9 +57,26 @@ FULL = 0.95
 """The part of the largest batch from which on a batch counts as full: bounds are by partition, and rounded."""
 
 
+@dataclass(frozen=True, order=True)
+class Input:
+    """A topic of records with values of `size` bytes each, spread evenly over `partitions`."""
+
+    size: int
+    partitions: int
+    codec: str = LZ4
+
+    @property
+    def most(self) -> int:
+        """The largest batch of either source, in records."""
+        return min(_MOST_RECORDS, _MOST_BYTES // self.size)
+
+    def __str__(self) -> str:
+        return f"{self.size:,} B, {self.partitions} partition{'s'[: self.partitions - 1]}, {self.codec}"
+
+
 @dataclass(frozen=True)
 class Order:
-    """One reading of a topic of `records` records. `most` is the largest batch, in records; `trigger` is in ms.
+    """One reading of a topic of `records` records that are as `given` says; `trigger` is in ms.
 
     `options` are further options of the source, by Spark's names; `patience` are seconds for the reading. With
     `until` (seconds after the first batch) it follows the topic for so long instead, and the records' values are the
@@ -70,23 +85,13 @@ class Order:
 
     servers: str
     topic: str
-    partitions: int
+    given: Input
     records: int
-    most: int
-    sink: str
-    trigger: int
+    sink: str = NOOP
+    trigger: int = BACK_TO_BACK
     until: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
-    patience: float = PATIENCE
-
-    def text(self) -> str:
-        """Write it as `parse` reads it."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def parse(cls, text: str) -> Order:
-        """Read what `text` wrote."""
-        return cls(**json.loads(text))
+    patience: float = 600.0
 
 
 @dataclass(frozen=True)
@@ -124,20 +129,17 @@ class Usage:
     def __init__(self) -> None:
         me = psutil.Process()
         self._processes = [me, jvm_of(me)]
-        for process in self._processes:
-            Path(f"/proc/{process.pid}/clear_refs").write_text(_FORGET_PEAK, encoding="ascii")
+        for process in self._processes:  # a new peak of its memory (proc(5))
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
 
     def cpu(self) -> float:
-        """Return the CPU seconds so far, with those of processes that have ended."""
         return sum(sum(process.cpu_times()[:4]) for process in self._processes)
 
     def memory(self) -> int:
-        """Return the most that was resident, in bytes."""
         return sum(_peak(process.pid) for process in self._processes)
 
 
 def jvm_of(driver: psutil.Process) -> psutil.Process:
-    """Return the JVM of a driver."""
     return next(process for process in driver.children() if process.name() == "java")
 
 
@@ -146,40 +148,41 @@ def _peak(pid: int) -> int:
     return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
-def main(source: str, cores: int, java_options: str, heap: str) -> None:
-    """Carry out the orders on standard input, a line each, and answer each with a line of JSON."""
-    with tempfile.TemporaryDirectory(prefix="bench-throughput-") as folder:
-        spark = _session(source, cores, java_options, heap, Path(folder))
-        try:
-            print(READY, flush=True)
-            for number, line in enumerate(sys.stdin):
-                order = Order.parse(line)
-                with _source(spark, source, order) as (reader, agent):
-                    reading = _read(order, reader, agent, Path(folder) / f"{number}")
-                print(json.dumps(asdict(reading)), flush=True)
-        finally:
-            spark.stop()
+class Spark:
+    """A session with one of the sources."""
+
+    def __init__(self, source: str, cores: int, java_options: str, heap: str) -> None:
+        self._source = source
+        self._scratch = tempfile.TemporaryDirectory(prefix="bench-throughput-")
+        self._folders = (Path(self._scratch.name) / f"{number}" for number in itertools.count())
+        self._spark = _session(source, cores, java_options, heap, Path(self._scratch.name))
+        atexit.register(self._spark.stop)
+
+    def read(self, order: Order) -> Reading:
+        with _source(self._spark, self._source, order) as (reader, agent):
+            return _read(order, reader, agent, next(self._folders))
 
 
 def _session(source: str, cores: int, java_options: str, heap: str, folder: Path) -> SparkSession:
-    builder = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", heap)
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-    )
+    options: dict[str, bool | float | int | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": heap,
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.driver.extraClassPath": str(connector_jar())
+        if source == MUSTER
+        else f"{jars('spark-kafka')}/*",
+    }
     if source != SHIPPED:
-        builder = builder.config("spark.driver.extraJavaOptions", f"{JAVA_OPTIONS} {java_options}")
+        options["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options}"
     if source == TUNED:
         # With the 64 of Spark's default a hundred partitions take turns, and each makes its consumer again.
-        builder = builder.config("spark.kafka.consumer.cache.capacity", "256")
-    path = str(connector_jar()) if source == MUSTER else f"{jars('spark-kafka')}/*"
-    session = builder.config("spark.driver.extraClassPath", path).getOrCreate()
+        options["spark.kafka.consumer.cache.capacity"] = "256"
+    session = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()
     use_scratch(session)
     return session
 
@@ -189,38 +192,35 @@ def _source(
     spark: SparkSession, source: str, order: Order
 ) -> Iterator[tuple[DataStreamReader, Agent | None]]:
     if source != MUSTER:
-        yield (
-            spark.readStream.format("kafka").options(
-                **{
-                    "kafka.bootstrap.servers": order.servers,
-                    "subscribe": order.topic,
-                    "startingOffsets": "earliest",
-                    "maxOffsetsPerTrigger": str(order.most),
-                    **order.options,
-                }
-            ),
-            None,
-        )
+        options = {
+            "kafka.bootstrap.servers": order.servers,
+            "subscribe": order.topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(order.given.most),
+            **order.options,
+        }
+        yield spark.readStream.format("kafka").options(**options), None
         return
     kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
     group = f"bench-{uuid.uuid4().hex[:8]}"
     with Holder(
-        kafka, group, order.most, source_options=order.options, fencing=True, interval=order.trigger / 1e3
+        kafka,
+        group,
+        order.given.most,
+        source_options=order.options,
+        fencing=True,
+        interval=order.trigger / 1e3,
     ) as holder:
-        holder.hold(order.topic, range(order.partitions))
+        holder.hold(order.topic, range(order.given.partitions))
         token = holder.agent.query_started()
-        yield (
-            spark.readStream.format(FORMAT).options(agent=holder.url, token=token),
-            holder.agent,
-        )
+        yield spark.readStream.format(FORMAT).options(agent=holder.url, token=token), holder.agent
         holder.agent.query_ended(False)
 
 
 def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: Path) -> Reading:
     ends: list[tuple[float, float]] = []
-    sink = _SINKS[order.sink](folder / "out")
+    sink = _Sink(order.sink, folder / "out")
     usage = Usage()
-
     enough, working = threading.Event(), threading.Lock()
 
     def process(batch: DataFrame, _: int) -> None:
@@ -241,61 +241,50 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
         .start()
     )
     try:
-        if order.until:
-            _wait(query, order, lambda: bool(ends) and time.perf_counter() - began - ends[0][0] > order.until)
-        else:
-            _wait(query, order, lambda: _reached(query) >= order.records)
-        progress = _progress(query)
+        deadline = time.monotonic() + order.patience
+        while not (
+            bool(ends) and time.perf_counter() - began - ends[0][0] > order.until
+            if order.until
+            else _reached(query) >= order.records
+        ):
+            if failure := query.exception():
+                raise failure
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not read in {order.patience:g} s")
+            time.sleep(0.1)
+        progress = [batch for batch in query.recentProgress if _span(batch)]  # those that held records
     finally:
         enough.set()
         with working:  # Spark does not always survive being stopped within a batch
             pass
         query.stop()
-    whole = not order.until
-    if whole:
+    if not order.until:
         sink.check(order.records)
     return Reading(
-        [Batch(end, _span(p), at - cpu) for (end, at), p in zip(ends, progress, strict=whole)],
+        [Batch(end, _span(p), at - cpu) for (end, at), p in zip(ends, progress, strict=not order.until)],
         usage.memory(),
-        sink.delays() if isinstance(sink, _Collect) else [],
+        sink.delays(),
         _spent(progress),
     )
-
-
-def _progress(query: StreamingQuery) -> list[Any]:
-    """Return the progress of the batches that held records."""
-    return [progress for progress in query.recentProgress if _span(progress)]
-
-
-def _wait(query: StreamingQuery, order: Order, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + order.patience
-    while not done():
-        if failure := query.exception():
-            raise failure
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not read in {order.patience:g} s")
-        time.sleep(_POLL)
 
 
 def _reached(query: StreamingQuery) -> int:
     """Count the records up to the end of the last batch. Only that is asked for: all would take the more, the more
     batches there were."""
     last = query.lastProgress
-    return _sum(last["sources"][0]["endOffset"], 1) if last else 0
+    return _sum(last["sources"][0]["endOffset"]) if last else 0
 
 
 def _span(progress: Any) -> int:
-    """Count the records that a batch held."""
     of_source = progress["sources"][0]
-    return _sum(of_source["endOffset"], 1) - _sum(of_source["startOffset"], 1)
+    return _sum(of_source["endOffset"]) - _sum(of_source["startOffset"])
 
 
-def _sum(text: str | None, bound: int) -> int:
-    """Return the sum of all partitions' offsets; Muster's offsets are ranges."""
+def _sum(text: str | None) -> int:
+    """Return the sum of all partitions' offsets; Muster's offsets are ranges, whose ends count."""
     topics = (json.loads(text) if text else None) or {}
-    return sum(
-        at if isinstance(at, int) else at[bound] for of_topic in topics.values() for at in of_topic.values()
-    )
+    offsets = [at for of_topic in topics.values() for at in of_topic.values()]
+    return sum(at if isinstance(at, int) else at[1] for at in offsets)
 
 
 def _spent(progress: Any) -> dict[str, float]:
@@ -304,78 +293,38 @@ def _spent(progress: Any) -> dict[str, float]:
     return {part: sum(p.get(part, 0) for p in later) / len(later) for part in sorted(later[-1])}
 
 
-class _Noop:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def write(self, batch: DataFrame) -> None:
-        """Take each record, and do nothing with it."""
-        batch.write.format("noop").mode("overwrite").save()
-
-    def check(self, records: int) -> None:
-        """Raise RuntimeError if there were not so many; nothing tells it here."""
-
-
-class _Parquet(_Noop):
-    def write(self, batch: DataFrame) -> None:
-        batch.write.mode("append").parquet(str(self._folder))
-
-    def check(self, records: int) -> None:
-        written = sum(pq.read_metadata(file).num_rows for file in self._folder.rglob("*.parquet"))
-        _expect(written, records)
-
-
-class _Touch(_Noop):
-    _seen = 0
-
-    def write(self, batch: DataFrame) -> None:
-        rows = batch.agg(F.count("value").alias("n"), F.sum(F.crc32("value"))).collect()
-        self._seen += rows[0].n
-
-    def check(self, records: int) -> None:
-        _expect(self._seen, records)
-
-
-class _WarmUp(_Noop):
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._sinks = [sink(folder) for sink in (_Noop, _Parquet, _Touch)]
-        self._written = 0
-
-    def write(self, batch: DataFrame) -> None:
-        turn = max(0, self._written - COLD)
-        self._sinks[turn % len(self._sinks)].write(batch)
-        self._written += 1
-
-
-class _Collect(_Noop):
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+class _Sink:
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name, self._folder = name, folder
+        self._batches = self._touched = 0
         self._arrived: list[tuple[int, int]] = []
 
     def write(self, batch: DataFrame) -> None:
-        values = [bytes(row.value) for row in batch.select("value").collect()]
-        now = time.time_ns()
-        self._arrived.extend((int(value), now) for value in values)
+        name = self._name
+        if name == WARM_UP:
+            name = (NOOP, PARQUET, TOUCH)[max(0, self._batches - COLD) % 3]
+        self._batches += 1
+        if name == NOOP:
+            batch.write.format("noop").mode("overwrite").save()
+        elif name == PARQUET:
+            batch.write.mode("append").parquet(str(self._folder))
+        elif name == TOUCH:
+            rows = batch.agg(F.count("value").alias("n"), F.sum(F.crc32("value"))).collect()
+            self._touched += rows[0].n
+        else:
+            values = [bytes(row.value) for row in batch.select("value").collect()]
+            now = time.time_ns()
+            self._arrived.extend((int(value), now) for value in values)
+
+    def check(self, records: int) -> None:
+        """Raise RuntimeError if there were not so many; with `noop` nothing tells it."""
+        found = self._touched if self._name == TOUCH else records
+        if self._name == PARQUET:
+            found = sum(pq.read_metadata(file).num_rows for file in self._folder.rglob("*.parquet"))
+        if found != records:
+            raise RuntimeError(f"{found} records arrived, {records} are in the topic")
 
     def delays(self) -> list[float]:
         """Return the seconds, without those of the time in which the query starts."""
         settled = self._arrived[0][1] + int(SETTLE * 1e9) if self._arrived else 0
         return [(at - made) / 1e9 for made, at in self._arrived if made > settled]
-
-
-def _expect(found: int, records: int) -> None:
-    if found != records:
-        raise RuntimeError(f"{found} records arrived, {records} are in the topic")
-
-
-_SINKS: Mapping[str, type[_Noop]] = {
-    NOOP: _Noop,
-    PARQUET: _Parquet,
-    TOUCH: _Touch,
-    COLLECT: _Collect,
-    WARM_UP: _WarmUp,
-}
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])

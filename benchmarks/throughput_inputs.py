@@ -8,13 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
+from benchmarks.harness.servers import new_topic
+from benchmarks.throughput_driver import Input
 from muster.edges.kafka import librdkafka_logger
 from muster.settings.connections import KafkaSettings
 
@@ -22,47 +20,21 @@ _VALUES = 2_000
 _POLL_EVERY = 1_000
 
 
-LZ4, ZSTD = "lz4", "zstd"
-_MOST_RECORDS, _MOST_BYTES = 300_000, 100_000_000
-
-
-@dataclass(frozen=True, order=True)
-class Input:
-    """A topic of records with values of `size` bytes each, spread evenly over `partitions`."""
-
-    size: int
-    partitions: int
-    codec: str = LZ4
-
-    @property
-    def most(self) -> int:
-        """The largest batch of either source, in records."""
-        return min(_MOST_RECORDS, _MOST_BYTES // self.size)
-
-    def __str__(self) -> str:
-        return f"{self.size:,} B, {self.partitions} partition{'s'[: self.partitions - 1]}, {self.codec}"
-
-
 @contextmanager
 def topic_of(kafka: KafkaSettings, given: Input, records: int) -> Iterator[str]:
     """Yield the name of a topic that holds `records` records as `given` says; it is deleted in the end."""
-    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
-    topic = f"throughput-{given.size}-{given.partitions}-{given.codec}-{uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(topic, given.partitions, 1)])[topic].result(60)
-    _fill(kafka, topic, given, records)
-    yield topic
-    admin.delete_topics([topic])[topic].result(60)
+    name = f"throughput-{given.size}-{given.partitions}-{given.codec}"
+    with new_topic(kafka, name, given.partitions) as topic:
+        _fill(kafka, topic, given, records)
+        yield topic
 
 
 @contextmanager
 def trickle_of(kafka: KafkaSettings, partitions: int, interval: float) -> Iterator[str]:
     """Yield the name of a topic to which a record is written every `interval` seconds; its value says when, in ns."""
-    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
-    topic = f"trickle-{uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
     stop = threading.Event()
 
-    def write() -> None:
+    def write(topic: str) -> None:
         producer = Producer({**kafka.config, "linger.ms": "0"}, logger=librdkafka_logger())
         for n in itertools.count():
             if stop.wait(interval):
@@ -71,14 +43,14 @@ def trickle_of(kafka: KafkaSettings, partitions: int, interval: float) -> Iterat
             producer.poll(0)
         producer.flush(30)
 
-    writer = threading.Thread(target=write, daemon=True)
-    writer.start()
-    try:
-        yield topic
-    finally:
-        stop.set()
-        writer.join()
-        admin.delete_topics([topic])[topic].result(60)
+    with new_topic(kafka, "trickle", partitions) as topic:
+        writer = threading.Thread(target=write, args=(topic,), daemon=True)
+        writer.start()
+        try:
+            yield topic
+        finally:
+            stop.set()
+            writer.join()
 
 
 def _fill(kafka: KafkaSettings, topic: str, given: Input, records: int) -> None:
@@ -88,28 +60,21 @@ def _fill(kafka: KafkaSettings, topic: str, given: Input, records: int) -> None:
         if error is not None:
             failed.append(error)
 
-    producer = Producer(
-        {
-            **kafka.config,
-            "compression.type": given.codec,
-            "acks": "1",
-            "linger.ms": "100",
-            "queue.buffering.max.messages": "500000",
-            "delivery.report.only.error": True,
-        },
-        logger=librdkafka_logger(),
-    )
+    settings = {
+        **kafka.config,
+        "compression.type": given.codec,
+        "acks": "1",
+        "linger.ms": "100",
+        "queue.buffering.max.messages": "500000",
+        "delivery.report.only.error": True,
+    }
+    producer = Producer(settings, logger=librdkafka_logger())
     values = _values(given.size)
     for n in range(records):
+        value, key, partition = values[n % _VALUES], b"%08d" % n, n % given.partitions
         while True:
             try:
-                producer.produce(
-                    topic,
-                    values[n % _VALUES],
-                    key=b"%08d" % n,
-                    partition=n % given.partitions,
-                    on_delivery=delivered,
-                )
+                producer.produce(topic, value, key=key, partition=partition, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -8,40 +8,29 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import click
 import psutil
 
-from benchmarks.markdown import table
-from benchmarks.options import OUTPUT
-from benchmarks.throughput_driver import JAVA_OPTIONS, jvm_of
-from benchmarks.throughput_figures import (
-    SINKS,
-    SOURCES,
-    Driver,
-    Plan,
-    ReadTopic,
-    read_whole,
-    start_cold,
-    tune,
-)
-from benchmarks.throughput_inputs import Input, topic_of
-from benchmarks.throughput_report import NAMES
+from benchmarks.harness import report, servers
+from benchmarks.harness.options import OUTPUT
+from benchmarks.throughput import NAMES
+from benchmarks.throughput_driver import JAVA_OPTIONS, TUNED, Input, Order, jvm_of
+from benchmarks.throughput_figures import SINKS, SOURCES
+from benchmarks.throughput_inputs import topic_of
+from benchmarks.throughput_measure import Driver, Plan, tune
 from devstack.jars import java
-from devstack.kafka import Kafka
 from devstack.progress import say
 from muster.settings.connections import KafkaSettings
 
-REPORT = "report-throughput-profile.md"
 TICK = 0.25
 """Seconds between two looks at the threads. What one uses after the last look at it counts as `REST`."""
 THREADS = {
@@ -105,7 +94,6 @@ def cpu_by_thread(pid: int) -> Iterator[dict[str, float]]:
 
 
 def _look(jvm: psutil.Process) -> dict[int, tuple[str, float]]:
-    """Return the kind of each thread, and the CPU seconds that it has used."""
     found = {}
     for thread in jvm.threads():
         try:
@@ -159,22 +147,21 @@ def profiles(kafka: KafkaSettings, plan: Plan, folder: Path) -> Iterator[Profile
     for given in plan.inputs:
         records = given.most * plan.batches
         with topic_of(kafka, given, records) as name:
-            topic = ReadTopic(kafka, name, given, plan)
-            topic = replace(topic, fetch=tune(topic, folder).best)
+            order = Order(kafka.bootstrap_servers, name, given, records)
+            best = tune(order, plan.cores, folder).best
             for source in SOURCES:
                 recording = folder / f"{given.size}-{given.partitions}-{source}.jfr"
                 record = f"-XX:StartFlightRecording=filename={recording},settings=profile"
-                driver = Driver(source, plan.cores, folder / f"{source}.log", record)
                 found, times = {}, {}
-                try:
-                    start_cold(driver, topic)
+                with closing(
+                    Driver(source, plan.cores, folder, best if source == TUNED else None, record)
+                ) as driver:
+                    driver.start_cold(order)
                     for sink in plan.sinks:
                         began = time.time()
                         with cpu_by_thread(driver.pid) as found[sink]:
-                            read_whole(driver, topic, sink)
+                            driver.read(order, sink)
                         times[sink] = (began, time.time())
-                finally:
-                    driver.close()
                 sampled = samples(recording)
                 for sink, used in found.items():
                     began, ended = times[sink]
@@ -185,47 +172,22 @@ def profiles(kafka: KafkaSettings, plan: Plan, folder: Path) -> Iterator[Profile
 
 
 def write(folder: Path, found: Sequence[Profile]) -> None:
-    """Write the report into `folder`."""
     kinds, whose = (*THREADS, REST, PYTHON), (*OWNERS, "Java")
-    lines = [
-        "# Where the CPU of reading goes",
-        "",
-        "Written by `python -m benchmarks.throughput_profile`: do not edit. The setting is that of",
-        f"[the throughput report](report-throughput.md), with `{JAVA_OPTIONS}` and the JVM's recorder, which takes",
-        "some CPU itself. One reading each, from the start of the query to the topic's end, by a driver that has",
-        "read the topic before with the sinks in turns.",
-        "",
-        "CPU seconds a million records, by thread. The tuned source reads in its tasks; Muster reads ahead, and its",
-        "tasks have what Spark and the sink do.",
-        "",
-        *table(
-            ("topic", "sink", "source", *kinds, "all"),
-            (
-                (*_names(p), *(f"{p.cpu[kind]:.2f}" for kind in kinds), f"**{sum(p.cpu.values()):.2f}**")
-                for p in found
-            ),
-        ),
-        "",
-        "Whose code the tasks and the threads that read ahead were in, by samples of Java's stacks; native code, as",
-        "of decompression, is not seen, and Java's own classes count as those of who called them.",
-        "",
-        *table(
-            ("topic", "sink", "source", *whose),
-            ((*_names(p), *(f"{p.owners.get(who, 0.0):.0%}" for who in whose)) for p in found),
-        ),
-        "",
-    ]
-    (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
-
-
-def _names(profile: Profile) -> tuple[str, str, str]:
-    return str(profile.given), profile.sink, NAMES[profile.source]
+    said = f"Written to {folder / 'report-throughput-profile.md'}"
+    report.publish(
+        folder,
+        "throughput-profile",
+        said,
+        options=JAVA_OPTIONS,
+        found=found,
+        names=NAMES,
+        kinds=kinds,
+        whose=whose,
+    )
 
 
 @click.command()
-@click.option(
-    "--size", "sizes", multiple=True, default=(200, 1000), show_default=True, help="Bytes a record."
-)
+@click.option("--size", "sizes", multiple=True, default=(200, 1000), show_default=True, help="Of a record.")
 @click.option("--partitions", multiple=True, default=(1,), show_default=True)
 @click.option("--batches", default=38, show_default=True, help="How many full batches a topic holds.")
 @click.option("--cores", default=2, show_default=True, help="Spark's cores.")
@@ -234,19 +196,8 @@ def main(sizes: tuple[int, ...], partitions: tuple[int, ...], batches: int, core
     """Print where CPU goes, and write it as tables."""
     plan = Plan([Input(size, of) for size in sizes for of in partitions], SINKS, 1, batches, cores, 0.0)
     found = []
-    with tempfile.TemporaryDirectory(prefix="bench-throughput-") as folder:
-        server = Kafka(Path(folder) / "kafka", guarded=True, heap="1g")
-        server.start(240)
-        try:
-            kafka = KafkaSettings(config={"bootstrap.servers": server.address})
-            for profile in profiles(kafka, plan, Path(folder)):
-                found.append(profile)
-                say(f"{', '.join(_names(profile))}: {profile.cpu}; {profile.owners}")
-        finally:
-            server.stop()
+    with servers.kafka() as (kafka, folder):
+        for profile in profiles(kafka, plan, folder):
+            found.append(profile)
+            say(f"{profile.given}, {profile.sink}, {profile.source}: {profile.cpu}; {profile.owners}")
     write(output, found)
-    say(f"Written to {output}")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.airflow_share_figures import (
     DEFAULTS,
+    KEEPER,
     PARTS,
     STEPS,
     TUNED,
@@ -17,10 +18,8 @@ from benchmarks.airflow_share_figures import (
     Reaction,
     Side,
     joined,
-    load,
-    save,
+    write,
 )
-from benchmarks.airflow_share_report import REPORT, write
 from benchmarks.report import last_line
 
 NOTHING = dict.fromkeys(PARTS, 0.0)
@@ -56,10 +55,10 @@ def side(name: str, deaf: float, cpu: float, total: float) -> Side:
 
 def test_parts_make_one_report(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    assert load(file) == ()
+    assert KEEPER.load(file) is None
     pruned = Pruning(10, 3.0, 2_000_000, 2_050_000, 2_010_000, 2_001_000, {"task_instance": 40}, {"log": 60})
-    save(file, joined((), replace(side(TUNED, 1.0, 0.5, 0.8), pruning=pruned)))
-    sides = joined(load(file), side(DEFAULTS, 4.0, 2.0, 3.2))
+    KEEPER.save(file, joined((), replace(side(TUNED, 1.0, 0.5, 0.8), pruning=pruned)))
+    sides = joined(KEEPER.load(file), side(DEFAULTS, 4.0, 2.0, 3.2))
     sides = joined(sides, Side(TUNED, sides[0].idle, NOTHING, (quiet(60, 1.0, 0.5, 2), quiet(2, 1.0, 0.5))))
     assert [each.name for each in sides] == [TUNED, DEFAULTS]
     assert [each.long_poll for each in sides[0].quiet] == [2, 60]
@@ -67,13 +66,13 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
     assert sides[0].cpu_a_run["tasks"] == pytest.approx(0.5)
     assert sides[0].cpu_a_run["scheduler"] == pytest.approx(0.0)
     write(tmp_path, sides, 0.3)
-    told = last_line("airflow-share", tmp_path / REPORT)
+    told = last_line("airflow-share", tmp_path / "report-airflow-share.md")
     # 86,400 / 21 runs are kept with the default long poll of 20 s, of 5,000 bytes each, above 2 MB.
     assert told == (
         "bench-airflow-share: deaf_s=1.00 cpu_s_a_run=0.50 bytes_a_run=5000 deaf_ratio=0.25 cpu_ratio=0.25 "
         "settles_mb=23 idle_cpu_ratio=1.00 react_ratio=0.25 react_busy_ratio=0.25"
     )
-    text = (tmp_path / REPORT).read_text(encoding="utf-8")
+    text = (tmp_path / "report-airflow-share.md").read_text(encoding="utf-8")
     assert "| log | 6.0 | 1,000 |" in text
     assert "| after `airflow db clean --tables log` | 2.00 | log 60 |" in text
     assert "not quiet" not in text
@@ -83,4 +82,4 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text('{"conditions": {}}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"results\.json: not results of this benchmark"):
-        load(file)
+        KEEPER.load(file)

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.failover import Run, last_line, write
 from benchmarks.failover_deliveries import Deliveries
-from benchmarks.failover_figures import FREEZE, JOIN, KILL, LEAVE, QUIET, REPLACE, Event, flows, measure
+from benchmarks.failover_figures import Event, Name, flows, measure
 from benchmarks.failover_muster import NAME
 from benchmarks.failover_peers import KINDS
-from benchmarks.failover_report import Run, last_line, write
 
 
 def note(folder: Path, pid: int, at: float, *ranges: tuple[int, int, int]) -> None:
@@ -24,7 +24,7 @@ def test_a_consumer_is_killed(tmp_path: Path) -> None:
     for second in range(11):
         note(tmp_path, 7, second, (0, second, second + 1))
         note(tmp_path, 8, second, (1, second, second + 1))
-    event = Event("x", KILL, 10.5, deliveries.refresh().owners(), {0: 11, 1: 11})
+    event = Event("x", Name.KILL, 10.5, deliveries.refresh().owners(), {0: 11, 1: 11})
     assert event.owners == {0: 7, 1: 8}
     note(tmp_path, 7, 11, (0, 11, 12))
     assert not flows(event, deliveries.refresh(), without=8, members=1)
@@ -55,7 +55,7 @@ def round_of(contestant: str, seconds: float, loops: int) -> list[Event]:
     """All events, each partition that moved pausing for `seconds`."""
     return [
         Event(contestant, name, 0.0, {}, {}, flows=seconds, moved={0: seconds}, stayed={1: 0.5}, loops=loops)
-        for name in (KILL, REPLACE, FREEZE, LEAVE, JOIN, QUIET)
+        for name in (Name.KILL, Name.REPLACE, Name.FREEZE, Name.LEAVE, Name.JOIN, Name.QUIET)
     ]
 
 

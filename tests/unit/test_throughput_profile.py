@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.throughput_driver import MUSTER, NOOP, TUNED
+from benchmarks.throughput_driver import MUSTER, NOOP, TUNED, Input
 from benchmarks.throughput_figures import SOURCES
-from benchmarks.throughput_inputs import Input
-from benchmarks.throughput_profile import OWNERS, PYTHON, REPORT, REST, THREADS, Profile, owner, write
+from benchmarks.throughput_profile import OWNERS, PYTHON, REST, THREADS, Profile, owner, write
 
 
 def test_stack_belongs_to_the_innermost_class_with_an_owner() -> None:
@@ -22,7 +21,7 @@ def test_report_has_a_line_for_each_source(tmp_path: Path) -> None:
     used = {**dict.fromkeys(THREADS, 0.25), REST: 0.5, PYTHON: 0.0}
     whose = {**dict.fromkeys(OWNERS, 0.2), "Java": 0.2}
     write(tmp_path, [Profile(Input(200, 1), NOOP, source, used, whose) for source in SOURCES])
-    report = (tmp_path / REPORT).read_text()
+    report = (tmp_path / "report-throughput-profile.md").read_text()
     assert {MUSTER, TUNED} == set(SOURCES)
     for name in ("Spark's source, tuned", "Muster"):
         start = f"| 200 B, 1 partition, lz4 | noop | {name} |"

@@ -7,22 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SHIPPED, TUNED, Batch, Reading
-from benchmarks.throughput_figures import (
+from benchmarks.throughput import ratios, write
+from benchmarks.throughput_driver import (
     BACK_TO_BACK,
-    FETCHES,
+    MUSTER,
+    NOOP,
+    PARQUET,
+    SHIPPED,
     TRIGGER,
+    TUNED,
+    Batch,
+    Input,
+    Reading,
+)
+from benchmarks.throughput_figures import (
+    FETCHES,
+    KEEPER,
+    SHORT,
+    Conditions,
     Figure,
+    Heap,
     Latency,
+    Results,
     Start,
     TooFewBatchesError,
     Tuning,
     window,
 )
-from benchmarks.throughput_inputs import Input
-from benchmarks.throughput_memory import SHORT, Heap
-from benchmarks.throughput_report import ratios, write
-from benchmarks.throughput_results import Conditions, Results, load, save
 
 CONDITIONS = Conditions(batches=5, cores=2, load=0.5, heap="2g", java_options="-Xint")
 FULL = Input(1000, 1).most
@@ -80,11 +91,11 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
     )
     starts = tuple(Start(Input(1000, n), {TUNED: [4.0], MUSTER: [n / 4]}) for n in (12, 100))
     file = tmp_path / "results.json"
-    assert load(file) is None
+    assert KEEPER.load(file) is None
     figures = (figure(12, NOOP, 170), figure(100, NOOP, 300))
     tunings = tuple(Tuning(Input(1000, n), [30.0, 20.0, 10.0]) for n in (12, 100))
-    save(file, Results(CONDITIONS, figures, starts, tunings, delays))
-    kept = load(file)
+    KEEPER.save(file, Results(CONDITIONS, figures, starts, tunings, delays))
+    kept = KEEPER.load(file)
     assert kept is not None
     again = replace(CONDITIONS, load=2.0)
     new = (figure(12, NOOP, 180), figure(12, PARQUET, 120), figure(12, NOOP, 110, 100_000))
@@ -136,4 +147,4 @@ def test_parts_of_other_conditions_are_not_joined(tmp_path: Path) -> None:
         Results(CONDITIONS).joined(Results(replace(CONDITIONS, cores=4)))
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ValueError, match="not results of this benchmark"):
-        load(tmp_path / "other.json")
+        KEEPER.load(tmp_path / "other.json")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from statistics import median
+from typing import Any, Literal
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -32,3 +34,9 @@ def ink(panel: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
     panel.set_facecolor("none")
     for spine in panel.spines.values():
         spine.set_color(INK)
+
+
+def spans(found: Sequence[Collection[float]]) -> tuple[Any, Any]:
+    """Return medians, and how far the least and the most are from them, as error bars are given."""
+    middle = np.array([median(values) for values in found])
+    return middle, np.abs(np.array([[m(values) for values in found] for m in (min, max)]) - middle)
