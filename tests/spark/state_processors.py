@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 
 class Totals(StatefulProcessor):
@@ -28,6 +28,14 @@ class Totals(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+
+class Begun(Totals):
+    """Totals that begin with those of an initial state."""
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        n, total = self.totals.get() or (0, 0)
+        self.totals.update((n + initialState.n, total + initialState.total))
 
 
 class TotalsInPandas(Totals):

@@ -164,7 +164,13 @@ REFUSED = {
     ),
     "initial state": (
         lambda f, b, p: b.state.transformWithState(f.selectExpr(*PLACED), ["key"], p, OUT, initialState=f),
-        "initialState is not supported",
+        r"a DataFrame; give a grouped frame: rows.groupBy\('key'\)",
+    ),
+    "initial state by another key": (
+        lambda f, b, p: b.state.transformWithState(
+            f.selectExpr(*PLACED), ["key"], p, OUT, initialState=f.groupBy("topic")
+        ),
+        r"grouped by \['topic'\], and the batch by \['key'\]",
     ),
     "a time mode": (
         lambda f, b, p: b.state.transformWithState(

@@ -26,6 +26,8 @@ from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 
 CLUSTER = "c"
+LONGEST = 600.0
+"""Seconds that a batch may take until the next one is smaller."""
 
 
 def begin_at_the_first_record(group: GroupOffsets, topic: str, partitions: int) -> None:
@@ -72,10 +74,11 @@ class StateQuery:
             has_state=self.states.has,
             state_due=self.states.due,
             drop_timer=self.states.drop_timer,
+            state_most=self.states.most,
         )
         self._kafka, self._group, self._zxid = kafka, group, 0
         self._api = HttpServer(
-            "local-api", make_local_api(self.agent, kafka, Bounds(most), 0.05, {}), "127.0.0.1", 0
+            "local-api", make_local_api(self.agent, kafka, Bounds(most, LONGEST), 0.05, {}), "127.0.0.1", 0
         )
         self._committer = Committer(self.agent, kafka, CLUSTER, True, states=self.states)
         self._keeper = Keeper(self.agent, self.states)

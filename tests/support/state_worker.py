@@ -20,16 +20,19 @@ from tests.support.stateful_consumer import StatefulConsumer
 
 STEPS = ("computed", "writing", "written", "committed", "applying", "applied", "")
 KEYS, AT_ONCE = 7, 10
+INITIAL = 1000
+"""What each key begins with."""
 _batches = 0
+_dies_in = 2
 
 
 def die() -> None:
-    if _batches >= 2:
+    if _batches >= _dies_in:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dies_at(step: str) -> None:
-    """Have the process killed at a step, of a batch that changes something."""
+def dies_at(step: str, die: Callable[[], None] = die) -> None:
+    """Have `die` called at a step, of a batch that changes something."""
     write, landed, apply = kafka_fencing.write_carried, States.landed, Store.apply
 
     def writing(producer: Any, carried: Any, timeout: float) -> Any:
@@ -68,6 +71,11 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def begun() -> dict[bytes, bytes]:
+    """The initial state."""
+    return {str(n).encode(): str(INITIAL).encode() for n in range(KEYS)}
+
+
 def counted(before: dict[bytes, bytes], begin: int, end: int) -> dict[bytes, bytes | None]:
     changes: dict[bytes, bytes | None] = {}
     for n in range(begin, end):
@@ -77,8 +85,9 @@ def counted(before: dict[bytes, bytes], begin: int, end: int) -> dict[bytes, byt
 
 
 def main() -> None:
-    global _batches  # noqa: PLW0603
+    global _batches, _dies_in  # noqa: PLW0603
     said = json.loads(sys.argv[1])
+    _dies_in = said["dies_in"]
     dies_at(said["step"])
     kafka = KafkaSettings(config=said["kafka"])
     group, topic = GroupOffsets(kafka, said["group"]), said["topic"]
@@ -88,7 +97,8 @@ def main() -> None:
     at = group.committed([(topic, 0)])[topic, 0] or 0
     while at < said["records"]:
         plan = one.plan(topic, at + AT_ONCE)
-        computed = one.compute(topic, plan, counted(one.state(topic), at, at + AT_ONCE))
+        before = begun() if one.states.view((topic, 0), at).fresh else one.state(topic)
+        computed = one.compute(topic, plan, counted(before, at, at + AT_ONCE))
         _batches += 1
         if said["step"] == "computed":
             die()

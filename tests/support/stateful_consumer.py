@@ -119,7 +119,7 @@ class StatefulConsumer:
     ) -> tuple[BatchPlan, Computed]:
         begin, end = plan.ranges[topic, 0]
         view = self.states.view((topic, 0), begin)
-        after = replace(view.position, time=view.now)
+        after = replace(view.position, time=view.now, time_mode="None")
         keys = [view.position.generation.to_bytes(4, "big") + key for key in changes]
         return plan, Computed(begin, end, after, keys, list(changes.values()), output)
 

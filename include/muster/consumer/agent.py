@@ -136,6 +136,8 @@ class Agent:
     """Leaves out the timer of a partition that fails."""
     shards: Callable[[], Mapping[TopicPartition, ShardState]] = dict
     """How the state of partitions stands."""
+    state_most: Callable[[TopicPartition], int | None] = lambda _tp: None
+    """The most records of a partition whose changes of state fit into a batch."""
     on_poison: OnPoison = OnPoison.PARK
     fail_on_data_loss: bool = False
     """Whether a partition is parked of which Kafka has no more what is to be read next."""
@@ -417,7 +419,9 @@ class Agent:
             if again := self._unread.due(readable, now):
                 return dict.fromkeys(again)
             turn = self._turns.next(readable - self._unread.all.keys(), now)
-            return {tp: self._before_damage(tp, most) for tp, most in turn.items()}
+            return {
+                tp: _least(self._before_damage(tp, most), self.state_most(tp)) for tp, most in turn.items()
+            }
 
     def due_state(self, idle: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         """Return the partitions without records, of those, of which something of their state is due: of one handler's
@@ -658,6 +662,12 @@ class Agent:
         return len(ranges) == 1 and all(
             end - begin == 1 and tp in known and known[tp].failures > 0 for tp, (begin, end) in ranges.items()
         )
+
+    def batch_again(self, plan: BatchPlan) -> None:
+        """Have a batch planned again, which changes more of its state than it may: with as many as `state_most`."""
+        with self.change() as own:
+            self._batch_began = None
+            own.failed(plan)
 
     def batch_unread(self, plan: BatchPlan, failure: ReadFailure) -> None:
         """Take note that a batch could not be read, which is no fault of its records or of the handler. The partition
@@ -1210,6 +1220,10 @@ def _asks(tp: TopicPartition, record: Suspect) -> str:
 def _failures(suspect: Suspect) -> str:
     alone = f" (its next record, at offset {suspect.offset}, failed {suspect.failures} times alone)"
     return alone if suspect.tries else ""
+
+
+def _least(*given: int | None) -> int | None:
+    return min((one for one in given if one is not None), default=None)
 
 
 def _list(partitions: Mapping[TopicPartition, str]) -> str:

@@ -141,6 +141,7 @@ class Job:
             state_due=self._states.due if self._states is not None else frozenset,
             drop_timer=self._states.drop_timer if self._states is not None else lambda _tp: None,
             shards=self._states.status if self._states is not None else dict,
+            state_most=self._states.most if self._states is not None else lambda _tp: None,
             on_poison=settings.on_poison,
             fail_on_data_loss=fail_on_data_loss(settings.source_options),
             max_batch_time=settings.max_batch_time,

@@ -34,7 +34,14 @@ from muster.consumer.cause import DEATH, cause
 from muster.consumer.connector import FORMAT, SCRATCH, SCRATCH_CLASS
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
-from muster.consumer.state.errors import FailedTimer, NoState, StateError, StateStoreError, failed_timer
+from muster.consumer.state.errors import (
+    FailedTimer,
+    LargeBatchError,
+    NoState,
+    StateError,
+    StateStoreError,
+    failed_timer,
+)
 from muster.core.model import TopicPartition
 from muster.core.ownership import BatchPlan
 from muster.core.turns import Failure
@@ -181,6 +188,10 @@ class QuerySupervisor:
                 self._states.computed(batch.state.computed)
                 self._due_done(plan, None, batch.state.computed)
         except (Exception, SystemExit) as error:
+            if any(isinstance(each, LargeBatchError) for each in _chain(error)):
+                log.info("%s; it is planned again, with fewer records", error)
+                self._agent.batch_again(plan)
+                return
             if (failure := _read_failure(error)) is not None:
                 log.warning("%s; of the batch %s nothing counts", failure, plan.offsets)
                 self._agent.batch_unread(plan, failure)

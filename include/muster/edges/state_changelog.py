@@ -157,6 +157,8 @@ class ChangelogTopic:
 
     def __init__(self, settings: KafkaSettings, cluster: str, topic: str) -> None:
         self.name = changelog_topic(cluster, topic)
+        self.partitions = 0
+        """Those of the topic, once `ensure` has looked."""
         self._settings = settings
         self._topic = topic
 
@@ -179,6 +181,7 @@ class ChangelogTopic:
             else:
                 self._compare(len(there.get(self.name, ())), len(wanted))
             self._check(admin)
+        self.partitions = len(wanted)
         return found.ids.get(self.name, "")
 
     def examine(self, listed: Mapping[str, Collection[int]]) -> list[str]:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from muster.consumer.state.codec import pack, unpack
+from muster.consumer.state.codec import arrow_schema, pack, unpack
 from muster.consumer.state.errors import StateError
 from muster.consumer.state.handle import Overlay, key_bytes
 from muster.consumer.state.position import Variable
@@ -69,7 +68,7 @@ class BulkState:
             )
         if name not in self._schemas:
             schema = StructType.fromJson(json.loads(self._variables[name].schema))
-            self._schemas[name] = to_arrow_schema(schema)
+            self._schemas[name] = arrow_schema(schema)
         return self._schemas[name]
 
     def _places(self, name: str, keys: Any) -> list[bytes]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.cloudpickle import dumps, loads
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
@@ -31,9 +32,12 @@ from muster.consumer.state.handle import (
     Below,
     Handle,
     Overlay,
+    TooManyChangesError,
     key_bytes,
     key_of,
 )
+from muster.consumer.state.initial import LARGEST as LARGEST_INITIAL
+from muster.consumer.state.initial import Initial
 from muster.consumer.state.position import Variable
 from muster.consumer.state.store import Readers
 from muster.core.model import TopicPartition
@@ -42,6 +46,7 @@ ROW, PANDAS, ARROW = "Row", "pandas", "Arrow"
 SHARD, CHANGES, OUTPUT = "__muster_shard", "__muster_changes", "__muster_output"
 RESULT = [pa.field(SHARD, pa.string()), pa.field(CHANGES, pa.binary()), pa.field(OUTPUT, pa.binary())]
 PAIRS = pa.schema([("k", pa.binary()), ("v", pa.binary())])
+_pack: Callable[[Any], bytes] = dumps
 _readers = Readers()
 _SHOWN = 100
 """Characters of a key in an error."""
@@ -82,6 +87,12 @@ class Work:
     """Milliseconds that the watermark is behind."""
     to_topic: bool
     shards: Mapping[TopicPartition, ShardTask]
+    zone: str = "UTC"
+    """Spark's session time zone, in which pandas has its timestamps."""
+    most: int = 1 << 26
+    """Bytes that a shard may change, unless a single record changes more."""
+    initial: Mapping[TopicPartition, Initial] = field(default_factory=dict)
+    """The initial state of shards that begin."""
 
     @property
     def returned(self) -> list[pa.Field]:
@@ -98,6 +109,8 @@ class Result:
     values: list[bytes | None]
     top: int | None
     late: int
+    size: int = 0
+    """Bytes of the changes, without those of the initial state."""
 
 
 def in_task(work: Work) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -115,6 +128,7 @@ def _run(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         return
     rows = pa.Table.from_batches(filled)
     schema = pa.schema(work.returned)
+    user = _pack(work.user)
     for tp, of_shard in _by_shard(rows):
         if tp not in work.shards:
             raise StateError(f"topic {tp[0]!r}, partition {tp[1]} is not in the batch; pass on its own rows")
@@ -126,21 +140,24 @@ def _run(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
                     f"the state store in {task.folder} is at {below.mark.upto} of its changelog, and the batch "
                     f"begins at {task.upto}"
                 )
-            result = compute(work, task, below, of_shard)
+            # As in Spark, what a processor keeps in itself is of one batch of one shard.
+            initial = work.initial.get(tp)
+            if initial is not None:
+                initial.check(tp, of_shard)
+            result = compute(replace(work, user=loads(user)), task, below, of_shard, initial)
+        except TooManyChangesError:
+            result = None
         finally:
             below.close()
-        if not work.to_topic:
-            for batch in result.output.to_batches():
-                yield _widened(batch, schema)
-        said = {
-            "topic": tp[0],
-            "partition": tp[1],
-            "rows": of_shard.num_rows,
-            "top": result.top,
-            "late": result.late,
-        }
-        sent = _written(result.output) if work.to_topic and result.output.num_rows else None
-        changes = packed(result.keys, result.values)
+        said = {"topic": tp[0], "partition": tp[1], "rows": of_shard.num_rows}
+        sent = changes = None
+        if result is not None:
+            if not work.to_topic:
+                for batch in result.output.to_batches():
+                    yield _widened(batch, schema)
+            said |= {"top": result.top, "late": result.late, "size": result.size}
+            sent = _written(result.output) if work.to_topic and result.output.num_rows else None
+            changes = packed(result.keys, result.values)
         yield pa.record_batch(
             [
                 *[pa.nulls(1, field.type) for field in schema if field.name not in {SHARD, CHANGES, OUTPUT}],
@@ -163,33 +180,43 @@ def _by_shard(rows: pa.Table) -> Iterator[tuple[TopicPartition, pa.Table]]:
         yield (of_shard.column("topic")[0].as_py(), of_shard.column("partition")[0].as_py()), of_shard
 
 
-def compute(work: Work, task: ShardTask, below: Below, rows: pa.Table | None) -> Result:
-    """Compute one shard, with its rows, or without for what is due. Raises what the user's code raises."""
+def compute(
+    work: Work, task: ShardTask, below: Below, rows: pa.Table | None, initial: Initial | None = None
+) -> Result:
+    """Compute one shard, with its rows, or without for what is due. Raises what the user's code raises, and
+    `TooManyChangesError` unless there is but one row."""
     watermark = None if task.top is None else task.top - work.delay
     top, late = task.top, 0
     if rows is not None and task.done:
         rows = rows.filter(pc.greater_equal(rows.column("offset"), task.done))
+    smaller = rows is not None and rows.num_rows > 1
     if rows is not None and work.time_mode == EVENT_TIME:
-        moments = _milliseconds(rows.column(work.event_time))
+        moments = _microseconds(rows.column(work.event_time))
         known = moments[~np.isnan(moments)]
         if len(known):
-            top = int(known.max()) if top is None else max(top, int(known.max()))
+            latest = int(known.max() // 1000)
+            top = latest if top is None else max(top, latest)
         if watermark is not None:
-            keep = ~(moments < watermark)
+            keep = ~(moments <= 1000 * watermark)
             late = int(len(keep) - keep.sum())
             rows = rows.filter(pa.array(keep)) if late else rows
-    overlay = Overlay(below, task.generation)
+    overlay = Overlay(below, task.generation, work.most if smaller else None)
     if work.form == ARROW:
         state = BulkState(overlay, task.declared)
         table = rows if rows is not None else None
         out = _checked(work.user(table, state), work) if table is not None and table.num_rows else _none(work)
     else:
-        out = _process(work, task, overlay, rows, watermark)
-    return Result(out, *overlay.written(), top, late)
+        out = _process(work, task, overlay, rows, watermark, initial)
+    return Result(out, *overlay.written(), top, late, overlay.size - overlay.begun)
 
 
 def _process(
-    work: Work, task: ShardTask, overlay: Overlay, rows: pa.Table | None, watermark: int | None
+    work: Work,
+    task: ShardTask,
+    overlay: Overlay,
+    rows: pa.Table | None,
+    watermark: int | None,
+    initial: Initial | None,
 ) -> pa.Table:
     handle = Handle(overlay, task.declared, task.now, work.time_mode != NO_TIME, parsed=True)
     for name, one in task.known.items():
@@ -198,33 +225,36 @@ def _process(
     processor: Any = work.user
     outputs: list[Any] = []
     processor.init(handle)
-    now = task.now if work.time_mode == PROCESSING_TIME else -1
-    at = max(0, watermark or 0) if work.time_mode == EVENT_TIME else -1
-    values = TimerValues(now, at)
-    handle.expire()
+    at = max(0, watermark or 0)
+    values = TimerValues() if work.time_mode == NO_TIME else TimerValues(task.now, at)
+    handle.expire(work.most // 2)
+    if initial is not None and initial.rows.num_rows:
+        _begin(work, handle, initial.rows, values)
     if rows is not None and rows.num_rows:
         groups = _groups(work.keys, rows)
         overlay.prefetch([prefix + data for prefix in handle.single for data, _, _ in groups.keys])
-        give = _pandas if work.form == PANDAS else _rows
-        for (data, key, _), part in zip(groups.keys, give(groups), strict=True):
+        for (data, key, _), part in zip(groups.keys, _given(work, groups), strict=True):
             handle.key = data
             outputs.extend(_called(processor.handleInputRows(key, part, values)))
-    until = {PROCESSING_TIME: now, EVENT_TIME: at}.get(work.time_mode)
+    until = {PROCESSING_TIME: task.now, EVENT_TIME: at}.get(work.time_mode)
+    make = Row(*work.keys)
     for moment, data in handle.due_timers(until) if until is not None else ():
-        handle.key, key = data, key_of(data)
+        if work.time_mode == PROCESSING_TIME and overlay.size > work.most // 2:
+            break  # the others are due in the next batch
+        handle.key, key = data, make(*key_of(data))
+        if (moment, digest_of(data)) not in task.dropped:
+            try:
+                found = processor.handleExpiredTimer(key, values, ExpiredTimerInfo(moment))
+                outputs.extend(_called(found))
+            except (StateStoreError, TooManyChangesError):
+                raise
+            except Exception as error:
+                when = datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")
+                what = " ".join(f"{type(error).__name__}: {error}".split())
+                why = f"the timer of key {str(tuple(key))[:_SHOWN]} at {when} failed: {what}"
+                raise TimerFailedError(str(FailedTimer(task.tp, moment, digest_of(data), why))) from error
         handle.drop_timer(moment, data)
-        if task.dropped and (moment, digest_of(data)) in task.dropped:
-            continue
-        try:
-            found = processor.handleExpiredTimer(key, values, ExpiredTimerInfo(moment))
-            outputs.extend(_called(found))
-        except StateStoreError:
-            raise
-        except Exception as error:
-            when = datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")
-            what = " ".join(f"{type(error).__name__}: {error}".split())
-            why = f"the timer of key {str(key)[:_SHOWN]} at {when} failed: {what}"
-            raise TimerFailedError(str(FailedTimer(task.tp, moment, digest_of(data), why))) from error
+    handle.key = b""
     processor.close()
     return _table_of(work, outputs)
 
@@ -232,6 +262,24 @@ def _process(
 def digest_of(key: bytes) -> str:
     """Return what a key is known by in an error, which may be long."""
     return hashlib.sha256(key).hexdigest()[:16]
+
+
+def _begin(work: Work, handle: Handle, rows: pa.Table, values: TimerValues) -> None:
+    """Have the processor take the initial state of a shard. Raises `StateError` if that changes too much."""
+    overlay, groups = handle.overlay, _groups(work.keys, rows)
+    most, overlay.most = overlay.most, LARGEST_INITIAL
+    try:
+        for (data, key, _), part in zip(groups.keys, _given(work, groups), strict=True):
+            handle.key = data
+            for each in part:
+                work.user.handleInitialState(key, each, values)
+    except TooManyChangesError as error:
+        raise StateError(
+            f"the initial state of one partition changes more than {LARGEST_INITIAL} bytes, and is one transaction; "
+            "write the initial values to the topic as records, or use a topic with more partitions"
+        ) from error
+    overlay.begun = overlay.size
+    overlay.most = None if most is None else overlay.size + most
 
 
 def _called(found: Iterable[Any] | None) -> Iterable[Any]:
@@ -273,34 +321,27 @@ def _codes(columns: Sequence[pa.ChunkedArray]) -> Any:
     return codes
 
 
-def _rows(groups: _Groups) -> Iterator[Iterator[Row]]:
+def _given(work: Work, groups: _Groups) -> Iterator[Iterator[Any]]:
+    """Yield the rows of each key as Spark gives them: as rows, or as one frame."""
+    if work.form == PANDAS:
+        frame = groups.rows.to_pandas()
+        for column in groups.rows.schema:
+            if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+                frame[column.name] = frame[column.name].dt.tz_convert(work.zone).dt.tz_localize(None)
+        # Spark makes its frames of rows, so that numbers are of 64 bits.
+        wide = {"i": "int64", "f": "float64"}
+        frame = frame.astype({name: wide[k.kind] for name, k in frame.dtypes.items() if k.kind in wide})
+        for _, _, (begin, end) in groups.keys:
+            yield iter((frame.iloc[begin:end].reset_index(drop=True),))
+        return
     make = Row(*groups.rows.column_names)
-    columns = [_python(column) for column in groups.rows.columns]
-    rows = list(zip(*columns, strict=True))
+    rows = list(zip(*(column.to_pylist() for column in groups.rows.columns), strict=True))
     for _, _, (begin, end) in groups.keys:
         yield (make(*row) for row in rows[begin:end])
 
 
-def _pandas(groups: _Groups) -> Iterator[Iterator[Any]]:
-    frame = groups.rows.to_pandas()
-    for _, _, (begin, end) in groups.keys:
-        yield iter((frame.iloc[begin:end].reset_index(drop=True),))
-
-
-def _python(column: pa.ChunkedArray) -> list[Any]:
-    found: list[Any] = column.to_pylist()
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return [None if one is None else _local(one) for one in found]
-    return found
-
-
-def _local(moment: datetime) -> datetime:
-    """Return a moment as Spark gives it to Python: in the local time zone, without saying so."""
-    return moment.astimezone().replace(tzinfo=None)
-
-
-def _milliseconds(column: pa.ChunkedArray) -> Any:
-    return pc.cast(pc.cast(column, pa.timestamp("ms"), safe=False), pa.int64()).to_numpy().astype(float)
+def _microseconds(column: pa.ChunkedArray) -> Any:
+    return pc.cast(pc.cast(column, pa.timestamp("us")), pa.int64()).to_numpy().astype(float)
 
 
 def _table_of(work: Work, outputs: list[Any]) -> pa.Table:
@@ -312,20 +353,37 @@ def _table_of(work: Work, outputs: list[Any]) -> pa.Table:
             raise StateError(
                 f"the output lacks the columns {missing} of its schema; it has {list(frame.columns)}"
             )
-        return pa.Table.from_pandas(frame[work.columns.names], schema=work.columns, preserve_index=False)
+        frame = frame[work.columns.names]
+        for column in work.columns:
+            if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+                moments = pd.to_datetime(frame[column.name])
+                if moments.dt.tz is None:
+                    frame = frame.assign(**{column.name: moments.dt.tz_localize(work.zone)})
+        return pa.Table.from_pandas(frame, schema=work.columns, preserve_index=False)
     names = work.columns.names
-    given = getattr(outputs[0], "__fields__", names)
+    rows = [_in_order(row, names) for row in outputs]
+    columns = zip(*rows, strict=True)
+    return pa.table(
+        {
+            one.name: pa.array([*map(_nested, values)] if pa.types.is_nested(one.type) else values, one.type)
+            for one, values in zip(work.columns, columns, strict=True)
+        }
+    )
+
+
+def _in_order(row: Any, names: list[str]) -> Any:
+    """Return the values of a row of the output in the order of its schema."""
+    given = [*getattr(row, "__fields__", names)]
+    if given == names:
+        return row
     if sorted(given) != sorted(names):
-        raise StateError(f"the output has the fields {list(given)}, and its schema {names}")
-    columns = list(zip(*outputs, strict=True))
-    at = {name: columns[index] for index, name in enumerate(given)}
-    return pa.table({field.name: _array(at[field.name], field.type) for field in work.columns})
+        raise StateError(f"the output has the fields {given}, and its schema {names}")
+    return [row[given.index(name)] for name in names]
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind) and kind.tz is not None:  # without a zone it is the local one, as in Spark
-        values = [one.astimezone() if isinstance(one, datetime) else one for one in values]
-    return pa.array(values, kind)
+def _nested(value: Any) -> Any:
+    """Return a value with dictionaries for rows, as Arrow takes it."""
+    return Row(it=value).asDict(recursive=True)["it"]
 
 
 def _checked(found: Any, work: Work) -> pa.Table:

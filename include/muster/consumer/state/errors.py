@@ -13,6 +13,10 @@ class StateError(ValueError):
     """The handler uses state in a way that cannot work; the message names what, and what to write instead."""
 
 
+class LargeBatchError(Exception):
+    """A batch changes more bytes of state than it may: it is planned again, with fewer records."""
+
+
 class StateStoreError(RuntimeError):
     """The local store, or what brings it to its position, failed, which is no fault of a record."""
 

@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import Row, StructType, _parse_datatype_string
 
-from muster.consumer.state.codec import pack, reader_of, unpack
+from muster.consumer.state.codec import brief, fitting, pack, reader_of, unpack
 from muster.consumer.state.errors import StateError
 from muster.consumer.state.position import Variable
 
@@ -45,14 +45,23 @@ class Below(Protocol):
         """Yield what begins with `prefix`."""
 
 
-class Overlay:
-    """Committed state of one generation below, the changes of a batch above."""
+class TooManyChangesError(Exception):
+    """A batch changes more bytes than it may."""
 
-    def __init__(self, below: Below, generation: int) -> None:
+
+class Overlay:
+    """Committed state of one generation below, the changes of a batch above: at most `most` bytes, None for any."""
+
+    def __init__(self, below: Below, generation: int, most: int | None = None) -> None:
         self._below = below
         self._generation = generation.to_bytes(4, "big")
         self._known: dict[bytes, bytes | None] = {}
         self.changes: dict[bytes, bytes | None] = {}
+        self.size = 0
+        """Bytes of the changes."""
+        self.begun = 0
+        """Those of the initial state."""
+        self.most = most
         self._groups: dict[bytes, set[bytes]] = {}
         """The changed keys that `scan` is asked for, by their prefix."""
 
@@ -74,19 +83,26 @@ class Overlay:
 
     def put(self, key: bytes, value: bytes, group: bytes = b"") -> None:
         """Set the value of a key, which `scan` finds under the prefix `group`. Raises `StateError` if it is too
-        large."""
+        large, and `TooManyChangesError`."""
         if len(key) + len(value) > LARGEST:
             raise StateError(
                 f"an entry of state has {len(key) + len(value)} bytes, and {LARGEST} is the most that its changelog "
                 "takes; keep large lists as a map, with an entry for each element"
             )
-        self.changes[key] = value
+        self._change(key, value)
         if group:
             self._groups.setdefault(group, set()).add(key)
 
     def delete(self, key: bytes) -> None:
         """Delete a key."""
-        self.changes[key] = None
+        self._change(key, None)
+
+    def _change(self, key: bytes, value: bytes | None) -> None:
+        before = self.changes.get(key, _MISSING)
+        self.size += len(value or b"") + (len(key) if before is _MISSING else -len(before or b""))
+        self.changes[key] = value
+        if self.most is not None and self.size > self.most:
+            raise TooManyChangesError
 
     def scan(self, prefix: bytes, end: bytes = b"") -> list[tuple[bytes, bytes]]:
         """Return what begins with `prefix`, a group, in order, up to the key `end`."""
@@ -105,7 +121,7 @@ class Overlay:
     def clear(self, number: int) -> None:
         """Delete all of a variable that is stored."""
         for key, _ in self._below.scan(self._generation + struct.pack(">H", number)):
-            self.changes[key[4:]] = None
+            self.delete(key[4:])
 
     def written(self) -> tuple[list[bytes], list[bytes | None]]:
         """Return the changes as the changelog takes them."""
@@ -116,14 +132,15 @@ class _Variable:
     def __init__(self, handle: Handle, name: str, of: Variable, schema: StructType, ttl: int) -> None:
         self._handle = handle
         self._name = name
-        self._count = len(schema.fields)
+        self._schema = schema
         self._read = reader_of(schema)
+        self._fit = fitting(schema)
         self._ttl = ttl
         self.prefix = struct.pack(">H", of.number)
 
     @property
     def _key(self) -> bytes:
-        return self.prefix + self._handle.key
+        return self.prefix + self._handle.key_under_way()
 
     def _get(self, key: bytes, read: Callable[[bytes], Any]) -> Any:
         data = self._handle.overlay.get(key)
@@ -135,10 +152,9 @@ class _Variable:
             data = data[8:]
         return read(data)
 
-    def _put(self, key: bytes, value: Any) -> None:
-        data = self._packed(value)
+    def _put(self, key: bytes, data: bytes, until: int = 0) -> None:
         if self._ttl:
-            at = (self._handle.now + self._ttl).to_bytes(8, "big")
+            at = (until or self._handle.now + self._ttl).to_bytes(8, "big")
             self._forget_expiry(key)
             self._handle.overlay.put(_table(EXPIRIES) + at + key, b"", _table(EXPIRIES))
             data = at + data
@@ -158,21 +174,23 @@ class _Variable:
             self._handle.overlay.delete(_table(EXPIRIES) + data[:8] + key)
 
     def _packed(self, value: Any) -> bytes:
-        try:
-            return pack(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise StateError(f"state variable {self._name!r}: {error}") from error
+        """Write a value, which has to be what the schema says."""
+        return _written(self._name, value, self._schema, self._fit)
 
-    def _fields(self, value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, tuple):
-            raise StateError(
-                f"state variable {self._name!r}: {value!r} is no tuple; give one with its {self._count} fields"
-            )
-        if len(value) != self._count:
-            raise StateError(
-                f"state variable {self._name!r}: {value!r} has {len(value)} fields, and its schema {self._count}"
-            )
-        return value
+
+def _written(name: str, value: Any, schema: StructType, fit: Callable[[Any], Any]) -> bytes:
+    if not isinstance(value, tuple | list):
+        raise StateError(
+            f"state variable {name!r}: {brief(value)} is no tuple; give one with its {len(schema.fields)} fields"
+        )
+    if len(value) != len(schema.fields):
+        raise StateError(
+            f"state variable {name!r}: {brief(value)} has {len(value)} fields, and its schema {len(schema.fields)}"
+        )
+    try:
+        return pack(fit(value))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise StateError(f"state variable {name!r}: {error}") from error
 
 
 class ValueState(_Variable):
@@ -189,7 +207,7 @@ class ValueState(_Variable):
 
     def update(self, newValue: tuple[Any, ...]) -> None:
         """Set it."""
-        self._put(self._key, self._fields(newValue))
+        self._put(self._key, self._packed(newValue))
 
     def clear(self) -> None:
         """Remove it."""
@@ -197,11 +215,12 @@ class ValueState(_Variable):
 
 
 class ListState(_Variable):
-    """A list a key, kept as one entry."""
+    """A list a key, kept as one entry. With a TTL each element has an expiry of its own, and the entry that of the
+    last one."""
 
-    def _items(self) -> list[tuple[Any, ...]]:
-        found = self._get(self._key, lambda data: [self._read(item) for item in unpack(data)])
-        return found or []
+    def _items(self) -> list[Any]:
+        found: list[Any] = self._get(self._key, unpack) or []
+        return [item for item in found if item[0] > self._handle.now] if self._ttl else found
 
     def exists(self) -> bool:
         """Whether it has an element."""
@@ -209,20 +228,28 @@ class ListState(_Variable):
 
     def get(self) -> Iterator[tuple[Any, ...]]:
         """Yield its elements."""
-        return iter(self._items())
+        return iter([self._read(item[1] if self._ttl else item) for item in self._items()])
 
     def put(self, newState: Iterable[tuple[Any, ...]]) -> None:
         """Replace it."""
-        self._put(self._key, [self._packed(self._fields(item)) for item in newState])
+        self._write([], newState)
 
     def appendValue(self, newState: tuple[Any, ...]) -> None:
         """Add an element."""
-        self.appendList([newState])
+        self._write(self._items(), [newState])
 
     def appendList(self, newState: Iterable[tuple[Any, ...]]) -> None:
         """Add elements."""
-        there = self._get(self._key, unpack) or []
-        self._put(self._key, [*there, *(self._packed(self._fields(item)) for item in newState)])
+        self._write(self._items(), newState)
+
+    def _write(self, there: list[Any], added: Iterable[tuple[Any, ...]]) -> None:
+        new: list[Any] = [self._packed(value) for value in added]
+        if not new:
+            raise StateError(f"state variable {self._name!r}: an empty list is no value; use clear()")
+        if self._ttl:
+            new = [[self._handle.now + self._ttl, item] for item in new]
+        items = there + new
+        self._put(self._key, pack(items), max(item[0] for item in items) if self._ttl else 0)
 
     def clear(self) -> None:
         """Remove it."""
@@ -232,20 +259,27 @@ class ListState(_Variable):
 class MapState(_Variable):
     """A map a key, with an entry of its own for each of its keys."""
 
+    def __init__(self, handle: Handle, name: str, of: Variable, schema: StructType, ttl: int) -> None:
+        super().__init__(handle, name, of, schema, ttl)
+        self._row = Row(*schema.names)
+        self._key_schema = StructType.fromJson(json.loads(of.key_schema))
+        self._read_key = reader_of(self._key_schema)
+        self._fit_key = fitting(self._key_schema)
+
     def _listed(self) -> bytes:
         return self._key
 
     def _of(self, key: tuple[Any, ...]) -> bytes:
-        return self._key + self._packed(tuple(key))
+        return self._key + _written(self._name, key, self._key_schema, self._fit_key)
 
     def exists(self) -> bool:
         """Whether it has an entry."""
         return next(self.iterator(), None) is not None
 
-    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def getValue(self, key: tuple[Any, ...]) -> Row | None:
         """Return the value of one of its keys, None if there is none."""
-        found: tuple[Any, ...] | None = self._get(self._of(key), self._read)
-        return found
+        found = self._get(self._of(key), self._read)
+        return None if found is None else self._row(*found)
 
     def containsKey(self, key: tuple[Any, ...]) -> bool:
         """Whether it has that key."""
@@ -253,7 +287,7 @@ class MapState(_Variable):
 
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
         """Set the value of one of its keys."""
-        self._put(self._of(key), self._fields(value))
+        self._put(self._of(key), self._packed(value))
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Yield its keys with their values."""
@@ -261,7 +295,7 @@ class MapState(_Variable):
         for key, _ in self._handle.overlay.scan(prefix):
             value = self._get(key, self._read)
             if value is not None:
-                yield tuple(unpack(key[len(prefix) :])), value
+                yield self._read_key(key[len(prefix) :]), value
 
     def keys(self) -> Iterator[tuple[Any, ...]]:
         """Yield its keys."""
@@ -309,6 +343,12 @@ class Handle(StatefulProcessorHandle):
         self._known = dict(known)
         self._timers = timers
 
+    def key_under_way(self) -> bytes:
+        """Return the grouping key under way. Raises `StateError` where there is none."""
+        if not self.key:
+            raise StateError("init and close have no key: declare variables in init, and use them for rows")
+        return self.key
+
     # -- variables ----------------------------------------------------------------------------------------
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> Any:
@@ -345,19 +385,23 @@ class Handle(StatefulProcessorHandle):
     ) -> _Variable:
         if name in self.declared:
             raise StateError(f"state variable {name!r} is declared twice; give each a name of its own")
+        if ttl is not None and ttl < 0:
+            raise StateError(f"state variable {name!r}: ttlDurationMs is {ttl}; leave it out for no TTL")
         if self._parsed:
+            if name not in self._known:
+                raise StateError(f"state variable {name!r} is declared after init; declare it there")
             wanted = self._known[name]
             fields = _fields_of(wanted)
         else:
             fields = _schema(name, schema)
             of_keys = "" if key_schema is None else _schema(name, key_schema).json()
-            wanted = Variable(self._number(name), word, fields.json(), of_keys, bool(ttl and ttl > 0))
+            wanted = Variable(self._number(name), word, fields.json(), of_keys, bool(ttl))
             if (old := self._deleted.get(name)) == replace(wanted, number=old.number if old else 0):
                 wanted = old  # it was removed and declared in an earlier batch
             if (was := self._known.get(name)) is not None:
                 _check_change(name, was, wanted)
         self.declared[name] = wanted
-        made = kind(self, name, wanted, fields, int(ttl) if ttl and ttl > 0 else 0)
+        made = kind(self, name, wanted, fields, int(ttl or 0))
         if word != MAP:
             self.single.append(made.prefix)
         return made
@@ -383,18 +427,20 @@ class Handle(StatefulProcessorHandle):
         """Have `handleExpiredTimer` called for the key under way at that time."""
         if not self._timers:
             raise StateError("timers need timeMode 'ProcessingTime' or 'EventTime'")
-        at = int(expiryTimestampMs).to_bytes(8, "big")
-        self.overlay.put(_table(TIMERS) + at + self.key, b"", _table(TIMERS))
-        of_key = _table(TIMERS_OF_KEYS) + self.key
+        if expiryTimestampMs < 0:
+            raise StateError(f"a timer at {expiryTimestampMs} ms is before 1970")
+        at, key = int(expiryTimestampMs).to_bytes(8, "big"), self.key_under_way()
+        self.overlay.put(_table(TIMERS) + at + key, b"", _table(TIMERS))
+        of_key = _table(TIMERS_OF_KEYS) + key
         self.overlay.put(of_key + at, b"", of_key)
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
         """Take back a timer of the key under way."""
-        self.drop_timer(int(expiryTimestampMs), self.key)
+        self.drop_timer(int(expiryTimestampMs), self.key_under_way())
 
     def listTimers(self) -> Iterator[int]:
         """Yield the times of the timers of the key under way."""
-        prefix = _table(TIMERS_OF_KEYS) + self.key
+        prefix = _table(TIMERS_OF_KEYS) + self.key_under_way()
         return iter([int.from_bytes(key[-8:], "big") for key, _ in self.overlay.scan(prefix)])
 
     def drop_timer(self, at: int, key: bytes) -> None:
@@ -407,9 +453,11 @@ class Handle(StatefulProcessorHandle):
         """Return the timers up to a time, with their keys, oldest first."""
         return [(at, key) for at, key in _by_time(self.overlay, TIMERS, until)]
 
-    def expire(self) -> None:
-        """Remove what has expired by now."""
+    def expire(self, most: int) -> None:
+        """Remove what has expired by now, as long as that changes at most about `most` bytes."""
         for at, key in _by_time(self.overlay, EXPIRIES, self.now):
+            if self.overlay.size > most:
+                break
             self.overlay.delete(_table(EXPIRIES) + at.to_bytes(8, "big") + key)
             data = self.overlay.get(key)
             if data is not None and int.from_bytes(data[:8], "big") == at:

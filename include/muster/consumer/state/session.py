@@ -18,7 +18,7 @@ from pyspark import StorageLevel
 from pyspark.cloudpickle import dumps, loads
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import (
     BinaryType,
@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     _parse_datatype_string,
 )
 
+from muster.consumer.state.codec import arrow_schema
 from muster.consumer.state.compute import (
     ARROW,
     CHANGES,
@@ -42,8 +43,9 @@ from muster.consumer.state.compute import (
     in_task,
     unpacked,
 )
-from muster.consumer.state.errors import StateError
+from muster.consumer.state.errors import LargeBatchError, StateError
 from muster.consumer.state.handle import EVENT_TIME, NO_TIME, PROCESSING_TIME, Handle, Overlay
+from muster.consumer.state.initial import check_initial, initial_of
 from muster.consumer.state.shards import Computed, States, View
 from muster.core.model import OffsetRange, TopicPartition
 from muster.edges.dead_letters import ToWrite
@@ -189,7 +191,21 @@ class BatchState:
         begins = {**self.due, **{tp: begin for tp, (begin, _) in self.ranges.items()}}
         views = {tp: self.states.view(tp, begin) for tp, begin in begins.items()}
         shards = {tp: self._task(tp, view, loads(packed), mode, variables) for tp, view in views.items()}
-        work = Work(form, loads(packed), tuple(keys), columns, mode, event_time, late_by, bool(topic), shards)
+        begin = {tp: view.partitions for tp, view in views.items() if view.fresh and tp in self.ranges}
+        work = Work(
+            form,
+            loads(packed),
+            tuple(keys),
+            columns,
+            mode,
+            event_time,
+            late_by,
+            bool(topic),
+            shards,
+            str(frame.sparkSession.conf.get("spark.sql.session.timeZone")),
+            self.states.most_changes // len(views),
+            initial_of(initial, begin) if initial is not None and begin else {},
+        )
         found, rows = self._run(frame, work)
         for tp, view in views.items():
             self.computed[tp] = self._computed(tp, view, shards[tp], work, found.get(tp), topic)
@@ -257,6 +273,7 @@ class BatchState:
         schema = from_arrow_schema(pa.schema(work.returned))
         made = frame.mapInArrow(in_task(work), schema)
         found: dict[TopicPartition, Result] = {}
+        too_large: list[TopicPartition] = []
         if not work.to_topic:
             self._kept = made = made.persist(StorageLevel.MEMORY_AND_DISK)
         for row in (
@@ -269,12 +286,19 @@ class BatchState:
                     f"the records of topic {tp[0]!r}, partition {tp[1]} came in several tasks; take minPartitions "
                     "out of source_options, and give the frame as it was read, with no repartition or join before"
                 )
+            if "size" not in said:
+                begin, end = self.ranges[tp]
+                self.states.changed(tp, end - begin, 2 * work.most)
+                too_large.append(tp)
+                continue
             keys, values = unpacked(row[CHANGES])
             out_keys, out_values = unpacked(row[OUTPUT])
             sent = pa.table(
                 {"key": pa.array(out_keys, pa.binary()), "value": pa.array(out_values, pa.binary())}
             )
-            found[tp] = Result(sent, keys, values, said["top"], said["late"])
+            found[tp] = Result(sent, keys, values, said["top"], said["late"], said["size"])
+        if too_large:
+            raise LargeBatchError(f"{too_large} would change more than {work.most} bytes")
         alone = self._without_records(work, found)
         if work.to_topic:
             return found, None
@@ -318,9 +342,11 @@ class BatchState:
         topic: str,
     ) -> Computed:
         begin, end = self.ranges.get(tp) or (self.due[tp], self.due[tp])
+        if result is None:  # no row: it has taken no initial state, and dropped no variable
+            return Computed(begin, end, replace(view.position, time=view.now))
         after = replace(view.position, time=view.now, variables=dict(task.declared), time_mode=work.time_mode)
-        if result is None:
-            return Computed(begin, end, after)
+        if end > begin:
+            self.states.changed(tp, end - begin, result.size)
         if result.late:
             log.warning("topic %r, partition %d: %d late row(s) are dropped", *tp, result.late)
         self.states.late(tp, result.late)
@@ -374,7 +400,7 @@ def _output(schema: StructType | str, topic: str) -> pa.Schema:
                 f"outputStructType: for topic {topic!r} the output is Kafka's records, 'value' and perhaps 'key', "
                 f"each a string or binary; it has {schema.simpleString()}"
             )
-    return to_arrow_schema(schema)
+    return arrow_schema(schema)
 
 
 def _mode(text: str) -> str:
@@ -411,10 +437,7 @@ def _check_arguments(
     if str(output_mode).lower() not in _MODES:
         raise StateError(f"outputMode: {output_mode!r}; it is Append or Update")
     if initial is not None:
-        raise StateError(
-            "initialState is not supported; write the initial values to the topic as records, and have "
-            "handleInputRows take them"
-        )
+        check_initial(initial, list(keys), frame)
     if mode == EVENT_TIME:
         kinds = {one.name: one.dataType for one in frame.schema.fields}
         if not isinstance(kinds.get(event_time), TimestampType):

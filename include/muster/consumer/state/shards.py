@@ -48,6 +48,10 @@ DELETED_AT_ONCE = 10_000
 """Keys from before a rebuild that one commit deletes."""
 KEPT = 7 * 86_400.0
 """Seconds after which files of shards that went are removed."""
+MOST_CHANGES = 1 << 26
+"""Bytes that a batch may change of all its shards, each of which has the same share."""
+FILLED = 0.75
+"""The part of its share that a batch is planned to fill, as records are not alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,15 @@ class View:
     position: Position
     now: int
     """The processing time, in milliseconds since the epoch."""
+    partitions: int = 0
+    """Those of its topic."""
     dropped: frozenset[tuple[int, str]] = frozenset()
     """The timers that a person dropped, as `ShardTask` has them."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no batch has been computed of it: it takes the initial state."""
+        return not self.position.time_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ class Shard:
     store: Store
     mark: Mark
     position: Position
+    partitions: int
     chosen: str = ""
     computed: Computed | None = None
     broker: tuple[int, float] | None = None
@@ -110,6 +122,8 @@ class Shard:
     """Those that a person dropped, until a batch without them is committed."""
     size: tuple[int, int] = (0, 0)
     """Keys, and bytes on disk."""
+    each: float = 0.0
+    """Bytes of changes a record, about."""
 
     def look(self) -> None:
         """See what is due next, and how large the store is."""
@@ -159,6 +173,7 @@ class States:
     folder: Path | None = None
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    most_changes: int = MOST_CHANGES
     late_rows: dict[str, int] = field(default_factory=dict, init=False)
     """By topic, of batches that were computed."""
     restores: Restores = field(init=False)
@@ -188,11 +203,12 @@ class States:
                 config={**self.kafka.config, "bootstrap.servers": asked.source.bootstrap_servers},
                 operation_timeout=self.kafka.operation_timeout,
             )
-            changelog_id = ChangelogTopic(settings, self.cluster, tp[0]).ensure()
+            changelog = ChangelogTopic(settings, self.cluster, tp[0])
+            ids = f"{changelog.ensure()}/{asked.source.topic_id}"
             name = changelog_topic(self.cluster, tp[0])
             reader = ChangelogReader(settings, asked.source.group_id, name, tp[1])
             try:
-                found = self._restore(tp, asked, reader, f"{changelog_id}/{asked.source.topic_id}", wanted)
+                found = self._restore(tp, asked, reader, ids, changelog.partitions, wanted)
             finally:
                 reader.close()
             self.restores.ended(tp, asked.claim_epoch, found.differs if found is not None else "")
@@ -204,6 +220,7 @@ class States:
         asked: ToRestore,
         reader: ChangelogReader,
         ids: str,
+        partitions: int,
         wanted: Callable[[], bool],
     ) -> TakenUp | None:
         identity = f"{self.cluster}/{tp[0]}/{tp[1]}/{ids}"
@@ -226,7 +243,8 @@ class States:
                 return None
             if found.position is None:
                 return found
-            shard = Shard(asked.claim_epoch, reader.topic, store, mark, found.position, found.chosen)
+            place = asked.claim_epoch, reader.topic, store, mark
+            shard = Shard(*place, found.position, partitions, found.chosen)
             shard.look()
             with self._lock:
                 self._shards[tp] = shard
@@ -285,7 +303,25 @@ class States:
             if shard.position.offset not in {ANYWHERE, begin}:
                 raise _elsewhere(tp)
             now = shard.now(self.clock, self.wall)
-            return View(shard.store.folder, shard.mark.upto, shard.position, now, shard.dropped)
+            return View(
+                shard.store.folder, shard.mark.upto, shard.position, now, shard.partitions, shard.dropped
+            )
+
+    def changed(self, tp: TopicPartition, records: int, size: int) -> None:
+        """Take note of how many bytes a batch with so many records of a shard has changed, or more than it may."""
+        with self._lock:
+            if (shard := self._shards.get(tp)) is not None:
+                each = size / records
+                shard.each = max(each, (shard.each + each) / 2)
+
+    def most(self, tp: TopicPartition) -> int | None:
+        """Return the most records of the next batch of a shard, so that its changes are within its share; None for
+        any number."""
+        with self._lock:
+            shard = self._shards.get(tp)
+            if shard is None or not shard.each:
+                return None
+            return max(1, int(FILLED * self.most_changes / len(self._shards) / shard.each))
 
     def reader(self, tp: TopicPartition) -> Reader:
         """Return what reads a shard's store in this process. Raises `StateStoreError`."""
