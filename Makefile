@@ -45,7 +45,7 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
-.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-mutants test-hosts test-week test-install test-python bench-assignors bench-throughput bench-scale bench-failover \
+.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-mutants test-hosts test-week test-install test-python bench-assignors bench-throughput bench-state bench-scale bench-failover \
   bench-airflow-share bench-airflow-growth bench-many-clusters bench picture screenshots docs release-check check \
   format lock clean
 
@@ -143,6 +143,9 @@ bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side
 bench-throughput: fetch ## Muster's Spark source beside Spark's own: records/s, latency, memory, CPU (BENCH="--quick": two minutes)
 	@$(PYTHON) -m benchmarks throughput $(BENCH)
 
+bench-state: fetch ## State by key beside Spark's own operator: records/s, CPU, memory, restore, kills (BENCH="--quick": a few minutes)
+	@$(PYTHON) -m benchmarks state $(BENCH)
+
 bench-scale: fetch ## What the coordinator's tasks cost with 1,000 topics and 1,000 consumers (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks scale $(BENCH)
 
@@ -158,7 +161,7 @@ bench-airflow-growth: fetch $(CELERY_STAMP) ## What 100,000 runs and thousands o
 bench-many-clusters: fetch $(CELERY_STAMP) ## Slots, CPU and speed of a hundred clusters on one Airflow, beside one (BENCH="--clusters 1 --clusters 10")
 	@$(PYTHON) -m benchmarks many_clusters $(BENCH)
 
-bench: bench-assignors bench-throughput bench-failover bench-scale bench-airflow-share ## All benchmarks, and benchmarks/report.md with the line of each
+bench: bench-assignors bench-throughput bench-state bench-failover bench-scale bench-airflow-share ## All benchmarks, and benchmarks/report.md with the line of each
 	@$(PYTHON) -m benchmarks report
 
 picture: env ## Draw docs/assignors.svg again; a test fails when it is not what the assignors say

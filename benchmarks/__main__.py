@@ -15,6 +15,7 @@ NAMES = (
         "many_clusters",
         "report",
         "scale",
+        "state",
     ),
     *("throughput", "throughput_profile"),
 )

@@ -14,6 +14,7 @@ PARTS = {
     "assignors": "Planning, beside Kafka's assignors",
     "throughput": "Reading, beside Spark's own Kafka source",
     "failover": "Failover, beside Kafka's own groups",
+    "state": "State by key, beside Spark's own",
     "scale": "The coordinator at scale",
     "airflow-share": "Airflow's own share",
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from muster.consumer.state.shards import States
 from muster.consumer.state.store import Store
-from muster.edges import kafka_fencing
+from muster.edges import kafka_fencing, state_changelog
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from tests.support.stateful_consumer import StatefulConsumer
@@ -33,7 +33,7 @@ def die() -> None:
 
 def dies_at(step: str, die: Callable[[], None] = die) -> None:
     """Have `die` called at a step, of a batch that changes something."""
-    write, landed, apply = kafka_fencing.write_carried, States.landed, Store.apply
+    write, landed, apply = state_changelog.write_carried, States.landed, Store.apply
 
     def writing(producer: Any, carried: Any, timeout: float) -> Any:
         if step == "writing" and carried.keys:
@@ -59,9 +59,9 @@ def dies_at(step: str, die: Callable[[], None] = die) -> None:
     def applying(self: Store, changes: Any, *marks: Any) -> bool:
         return apply(self, half(changes) if step == "applying" else changes, *marks)
 
-    kafka_fencing.write_carried = writing  # type: ignore[assignment]
-    States.landed = landing  # type: ignore[method-assign]
-    Store.apply = applying  # type: ignore[method-assign]
+    places: Any = (kafka_fencing, States, Store)
+    fences, states, store = places
+    fences.write_carried, states.landed, store.apply = writing, landing, applying
 
 
 def wait(condition: Callable[[], bool]) -> None:
