@@ -13,7 +13,7 @@ from muster.core.model import TopicPartition
 from muster.core.poison import Poison
 from muster.core.turns import Failure
 from tests.support.only_long import LONG, only_long
-from tests.support.poison_worlds import FOR_ALL, FOR_SOME, Flow, World, fails
+from tests.support.poison_worlds import BAD, FOR_ALL, FOR_SOME, Flow, World, fails
 
 EACH = {p: [12_000 + 37 * p] for p in range(12)}
 SINK = Failure("SinkError: no room", of_record=False)
@@ -86,15 +86,46 @@ def test_several_bad_records_in_a_row_get_one_letter() -> None:
     assert flow.at["t", 0] == 12_001
 
 
-def test_named_bad_records_cost_five_percent_at_most() -> None:
-    rate = 1e5 / 12
-    healthy = Flow(World(rate=rate), hours=0.02)
-    named = Flow(
-        World(rate=rate, bad={p: [*range(50, 4_000, 100)] for p in range(12)}, named=True), hours=0.02
-    )
-    assert named.named == 12 * 40
-    assert named.letters == []
+@pytest.mark.parametrize("parts", [12, 3, 1])
+@pytest.mark.parametrize("share", [1e-4, 1e-3, 1e-2])
+def test_named_bad_records_cost_five_percent_at_most(share: float, parts: int) -> None:
+    """With records for a large batch at any time; more than 1,000 bad ones an hour need a standing answer."""
+    rate = 2e5 / parts
+    healthy = Flow(World(rate=rate, parts=parts), hours=0.02)
+    named = Flow(World(rate=rate, parts=parts, bad=share, named=True, standing=True), hours=0.02)
+    assert named.named > 0.9 * share * sum(named.at.values())
+    assert (named.stopped, named.asked, named.letters) == (0, [], [])
     assert sum(named.at.values()) >= 0.95 * sum(healthy.at.values())
+
+
+@only_long
+def test_named_bad_records_cost_five_percent_within_a_day() -> None:
+    named = Flow(World(bad=0.01, named=True, standing=True), hours=24)
+    assert named.read >= 0.95
+    assert (named.good, named.stopped, named.asked) == ([], 0, [])
+
+
+@pytest.mark.parametrize(
+    "sink", ["fails 0.05", "fails 0.2", "alternating backends", "bursts", "outage of 0.5 min"]
+)
+def test_standing_answer_takes_no_good_record_for_bad(sink: str) -> None:
+    assert Flow(World(FOR_ALL[sink], standing=True)).good == []
+
+
+@pytest.mark.parametrize("sink", ["fails 0.9", "fails 1.0", "outage of 30 min", "partition, always"])
+def test_standing_answer_stops_where_the_sink_is_away(sink: str) -> None:
+    flow = Flow(World((FOR_ALL | FOR_SOME)[sink], standing=True))
+    assert 32 <= len(flow.good) < 33 * 12, "until 33 of the last 100 of a partition"
+    assert flow.rule.stopped.keys() == {"t"}
+    assert len(flow.asked) == 1
+
+
+def test_standing_answer_reads_on_through_unnamed_records() -> None:
+    bad = {p: [*range(1_000 + 37 * p, 60_000, 10_000)] for p in range(12)}
+    flow = Flow(World(bad=bad, standing=True))
+    assert sorted({(tp[1], at) for _, tp, at in flow.answered}) == [(p, at) for p in bad for at in bad[p]]
+    assert (flow.asked, flow.good) == ([], [])
+    assert flow.read > 0.99
 
 
 def test_rejects_stop_at_a_thousand_an_hour() -> None:
@@ -200,11 +231,11 @@ def test_eleventh_poison_record_stops_the_topic() -> None:
 @pytest.mark.parametrize("bad", [33, 34, 40])
 def test_rejects_stop_at_a_third_of_the_last_records(bad: int) -> None:
     rule, ranges = Poison(), {("t", 0): (0, 100)}
-    why = rule.may_reject(ranges, {("t", 0): [*range(0, 3 * bad, 3)][:bad]}, 0.0)
+    why = rule.may_reject(ranges, {("t", 0): dict.fromkeys([*range(0, 3 * bad, 3)][:bad], BAD)}, 0.0)
     assert why == "the handler rejected 33 of the last 100 records of topic 't'"
-    assert rule.may_reject(ranges, {("t", 0): [5]}, 0.0) == why, "until answered"
+    assert rule.may_reject(ranges, {("t", 0): {5: BAD}}, 0.0) == why, "until answered"
     rule.answered("t")
-    assert not rule.may_reject(ranges, {("t", 0): [5]}, 0.0)
+    assert not rule.may_reject(ranges, {("t", 0): {5: BAD}}, 0.0)
 
 
 def test_rejects_of_one_partition_stop_the_topic() -> None:
@@ -213,7 +244,7 @@ def test_rejects_of_one_partition_stop_the_topic() -> None:
     rule.passed(ranges, 0.0)
     for begin in range(100, 170):
         one = {("t", p): (begin, begin + 1) for p in range(4)}
-        bad = {("t", 0): [begin]} if begin % 2 else {}
+        bad = {("t", 0): {begin: BAD}} if begin % 2 else {}
         if why := rule.may_reject(one, bad, 0.0):
             break
         rule.passed(one, 0.0, bad)
@@ -224,7 +255,7 @@ def test_fewer_rejects_stop_nothing() -> None:
     rule = Poison()
     for begin in range(0, 900, 10):
         ranges = {("t", 0): (begin, begin + 10)}
-        bad = {("t", 0): [begin, begin + 3, begin + 6]}
+        bad = {("t", 0): dict.fromkeys([begin, begin + 3, begin + 6], BAD)}
         assert not rule.may_reject(ranges, bad, float(begin))
         rule.passed(ranges, float(begin), bad)
 

@@ -1,6 +1,7 @@
 """A consumer with its batches, sinks that fail and records that are bad, for the rule of `muster.core.poison`.
 
-One batch runs at a time; it passes, raises, or names its bad records. There are no answers. Times are in seconds.
+One batch runs at a time; it passes, raises, or names its bad records. There are no answers but a standing one. Times
+are in seconds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from muster.core.model import OffsetRange, TopicPartition
+from muster.core.overrides import StandingAnswer
+from muster.core.parking import Answer
 from muster.core.poison import Poison
 from muster.core.turns import HOUR, Failure
 
@@ -20,6 +23,8 @@ FIXED, PER_RECORD, LETTER, IDLE = 0.3, 1e-5, 2e-5, 0.2
 LARGEST = 100_000
 """Records of a batch."""
 BAD = "BadError: no"
+
+STANDING = StandingAnswer(by="ann", at=0.0, why="known", topic="t", answer=Answer.SKIP, error="BadError")
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Sink = Callable[[int, float, Ranges, random.Random], bool]
@@ -37,18 +42,26 @@ class World:
     rate: float = 20.0
     error: Failure = field(default_factory=lambda: Failure(BAD))
     named: bool = False
+    standing: bool = False
+    """Whether a standing answer leaves out what fails with the error of bad records."""
 
 
 class Flow:
-    """Plays the rule in a world for so many `hours`. `letters` are those of poison, with the time; `named` those that
-    the handler asked for; `asked` the questions, with the time."""
+    """Plays the rule in a world for so many `hours`.
+
+    `letters` are those of poison, with the time; `answered` what the standing answer left out; `named` counts what
+    the handler asked for; `asked` has the questions, with the time.
+    """
 
     def __init__(self, world: World, hours: float = 1.0, seed: int = 0, dead_letter: bool = True) -> None:
         self.world, self.dead_letter, self.rng = world, dead_letter, random.Random(seed)
         self.now, self.attempts, self.rule = 0.0, 0, Poison()
         self.at = {("t", p): 0 for p in range(world.parts)}
         self.letters: list[tuple[float, TopicPartition, int]] = []
+        self.answered: list[tuple[float, TopicPartition, int]] = []
         self.asked: list[tuple[float, str]] = []
+        if world.standing:
+            self.rule.stand([STANDING])
         self.found: dict[TopicPartition, int] = {}
         self.named = self.stopped = 0
         self._phase = [self.rng.random() for _ in self.at]
@@ -59,8 +72,9 @@ class Flow:
 
     @property
     def good(self) -> list[tuple[float, TopicPartition, int]]:
-        """The letters of good records."""
-        return [each for each in self.letters if not self.bads(each[1], each[2], each[2] + 1)]
+        """The letters of good records, and what else was left out of them."""
+        left_out = [*self.letters, *self.answered]
+        return [each for each in left_out if not self.bads(each[1], each[2], each[2] + 1)]
 
     @property
     def read(self) -> float:
@@ -111,15 +125,16 @@ class Flow:
             self._fails(ranges, Failure(BAD))
 
     def _names(self, ranges: Ranges, bad: dict[TopicPartition, list[int]]) -> None:
-        if self.rule.may_reject(ranges, bad, self.now):
+        named = {tp: dict.fromkeys(offsets, BAD) for tp, offsets in bad.items()}
+        if self.rule.may_reject(ranges, named, self.now):
             self.stopped += 1
             self._fails(ranges, Failure("TooManyRejectsError: stopped", of_record=False))
             return
         self.named += sum(map(len, bad.values()))
         self.now += LETTER * sum(map(len, bad.values()))
-        self._passes(ranges, bad)
+        self._passes(ranges, named)
 
-    def _passes(self, ranges: Ranges, bad: Mapping[TopicPartition, list[int]] | None = None) -> None:
+    def _passes(self, ranges: Ranges, bad: Mapping[TopicPartition, Mapping[int, str]] | None = None) -> None:
         self.rule.passed(ranges, self.now, bad)
         self.at |= {tp: end for tp, (_, end) in ranges.items()}
 
@@ -130,7 +145,12 @@ class Flow:
         if others or end - begin > 1 or not suspect.failures:
             return
         self.found.setdefault(tp, self.attempts)
-        if self.dead_letter and self.rule.gets_letter(tp, self.now):
+        if self.rule.stands(tp, self.now) is not None:
+            self.answered.append((self.now, tp, begin))
+            self.rule.stood(tp, self.now)
+            self.at[tp] = end
+            self.rule.passed_over(tp, end, self.now)
+        elif self.dead_letter and self.rule.gets_letter(tp, self.now):
             self.letters.append((self.now, tp, begin))
             self.rule.letter(tp, self.now)
             self.at[tp] = end

@@ -28,6 +28,8 @@ ARGUMENTS = {
     "seek": "--to latest --reason r",
     "import-offsets": "--group old --reason r",
     **dict.fromkeys(("retry-record", "skip-record", "dead-letter-record"), "t 0 1 --reason r"),
+    "standing-answer": "t --error ValueError --answer skip --reason r",
+    "end-standing-answer": "t --error ValueError --reason r",
     **dict.fromkeys(("pause", "resume", "rebalance"), "--reason r"),
     **dict.fromkeys(("pause-consumption", "resume-consumption", "cancel-seek"), "--reason r"),
     "replay-deadletters": "--reason r",

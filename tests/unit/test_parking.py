@@ -6,62 +6,21 @@ import threading
 from collections.abc import Collection
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from muster.consumer.agent import HANDLER
 from muster.consumer.poison_answers import PoisonAnswers
-from muster.consumer.source.batch_size import Bounds
 from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
+from muster.core.overrides import StandingAnswer
 from muster.core.parking import Answer, OnPoison
 from muster.core.turns import Failure
 from muster.edges.consul_answers import GivenAnswer
-from tests.support.planned_consumer import PLACE, PlannedConsumer, PlannedKafka
+from tests.support.planned_consumer import PLACE, PlannedKafka
+from tests.support.poisoned_consumer import POISON, Consumer
 
-POISON = ("t", 1)
 ASKED = 130
 """Seconds after which a person is asked about a record if others pass."""
 JUDGED = 700
 """Seconds after which a record is poison."""
-
-
-class Consumer(PlannedConsumer):
-    """Its handler raises for offset 70 of partition 1 as long as it is `poisoned`; the others get more records."""
-
-    def __init__(self, kafka: PlannedKafka, on_poison: OnPoison = OnPoison.PARK) -> None:
-        self.poisoned: set[int] = {70}
-        self.error = Failure("ValueError: poison")
-        self.read: list[tuple[int, int, int]] = []
-        super().__init__(kafka, Bounds(1000), on_poison=on_poison)
-
-    def process(self) -> None:
-        plan = self.agent.batch_started()
-        ranges = plan.filled
-        bad = any(begin <= at < end for begin, end in [ranges.get(POISON, (0, 0))] for at in self.poisoned)
-        if bad:
-            self.agent.batch_done(plan, self.error)
-        else:
-            self.read += [(p, begin, end) for (_, p), (begin, end) in sorted(ranges.items())]
-            self.agent.batch_done(plan, None)
-
-    def arrive(self) -> None:
-        for tp in self.kafka.ends:
-            if tp != POISON:
-                self.kafka.ends[tp] += 1
-
-    @property
-    def tried(self) -> int:
-        """How many times the record failed alone."""
-        return self.agent.failing[POISON].attempts
-
-    def metric(self, name: str) -> float:
-        families = text_string_to_metric_families(self.page.get("/metrics").text)
-        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
-
-    def offsets_of(self, partition: int) -> set[int]:
-        return {offset for begin, end in self.read_of(partition) for offset in range(begin, end)}
-
-    def read_of(self, partition: int) -> list[tuple[int, int]]:
-        return [(begin, end) for p, begin, end in self.read if p == partition]
 
 
 @pytest.fixture
@@ -364,6 +323,9 @@ class Box:
     def __init__(self) -> None:
         self.given: dict[TopicPartition, GivenAnswer] = {}
         self.ended: list[TopicPartition] = []
+
+    def standing(self) -> tuple[StandingAnswer, ...]:
+        return ()
 
     def all(self) -> dict[TopicPartition, GivenAnswer]:
         return dict(self.given)

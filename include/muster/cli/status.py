@@ -144,6 +144,7 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "paused": str(found.overrides.paused or ""),
         "consumption_paused": [str(each) for each in found.overrides.consumption],
         "seeks": [str(each) for each in found.overrides.seeks.values()],
+        "standing_answers": [str(each) for each in found.overrides.standing],
         "lost": [
             {**entry.details, "what": entry.what, "reason": entry.why, "at": entry.at}
             for entry in losses.entries(found.statuses)
@@ -224,6 +225,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     yield from listed("consumption paused: ", paused, limit)
     yield from listed("waiting: ", [str(each) for each in overrides.seeks.values()], limit)
     yield from listed("state: ", list(_states(found)), limit)
+    yield from listed("standing answers: ", [str(each) for each in overrides.standing], limit)
     yield from listed("behind: ", [each.what for each in of_time(found)], limit)
     yield from listed("lost: ", list(found.lost.values()), limit)
     yield from listed("unreadable: ", _unreadable(found), limit)

@@ -201,10 +201,12 @@ def _assignor(value: Mapping[str, Any]) -> NamedAssignor:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An override in force: `on` says by field what it is about; `override` has its author and reason."""
+    """An override in force: `on` says by field what it is about, `does` what it does if that does not say all;
+    `override` has its author and reason."""
 
     on: Mapping[str, Any]
     override: Override
+    does: str = ""
 
 
 @dataclass(frozen=True, slots=True)

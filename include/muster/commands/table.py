@@ -20,6 +20,7 @@ from muster.commands.actions.moving_in import foresee_import, import_offsets
 from muster.commands.actions.pins import pin, unpin
 from muster.commands.actions.records import answer_record, foresee_answer
 from muster.commands.actions.seeks import cancel_seek, foresee_cancelling, foresee_seek, seek
+from muster.commands.actions.standing import answer_from_now_on, end_answer, foresee_answers
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
 from muster.core.overrides import Override, Overrides
@@ -46,6 +47,16 @@ SCOPE = (
     ),
 )
 ERROR = Field("error", Kind.TEXT, "Error", "Only letters whose error holds this text", optional=True)
+FAILS_WITH = (
+    TOPIC,
+    Field(
+        "error",
+        Kind.TEXT,
+        "Error",
+        "The class of the exception, or Spark's error condition, such as ValueError",
+    ),
+)
+TEXT = Field("text", Kind.TEXT, "Text", "Only errors whose message holds this text", optional=True)
 TO = Field(
     "to",
     Kind.DESTINATION,
@@ -486,6 +497,51 @@ COMMANDS: Mapping[str, Command] = {
                 "the handler is mended."
             ),
             foresee=partial(foresee_answer, Answer.DEAD_LETTER),
+        ),
+        Command(
+            "standing-answer",
+            label="Answer from now on",
+            title="answer about failing records from now on",
+            summary="Skip, dead-letter or retry from now on what a topic's handler fails with by one error.",
+            question="Answer from now on about records of {topic}?",
+            did="gave a standing answer for",
+            run=answer_from_now_on,
+            fields=(
+                *FAILS_WITH,
+                Field("answer", Kind.TEXT, "Answer", "skip, dead-letter or retry"),
+                TEXT,
+                Field(
+                    "limit",
+                    Kind.TEXT,
+                    "Limit",
+                    "100 for so many records, 100/h for so many an hour; until it is taken back without one",
+                    optional=True,
+                ),
+            ),
+            undo="end-standing-answer",
+            override="answered",
+            standing=lambda decided: [
+                Standing({"topic": each.topic, "error": each.error, "text": each.text}, each, each.does)
+                for each in decided.standing
+            ],
+            documentation=(
+                "It is given to records that have failed three times alone. With retry they are tried once a minute, "
+                "and no person is asked. Without a limit it is also for records that the handler rejects.\n\n"
+                "It stops, and a person is asked, at 33 of a partition's or topic's last 100 records, and where more "
+                "matching records (at least three) pass by themselves within an hour than it was given to."
+            ),
+            risky=True,
+            foresee=foresee_answers,
+        ),
+        Command(
+            "end-standing-answer",
+            label="End the standing answer",
+            title="take a standing answer back",
+            summary="Take a standing answer back: people are asked about such records again.",
+            question="Take the standing answer about {error} in {topic} back?",
+            did="took back a standing answer for",
+            run=end_answer,
+            fields=(*FAILS_WITH, TEXT),
         ),
         Command(
             "replay-deadletters",

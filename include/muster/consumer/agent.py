@@ -18,16 +18,19 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from muster.consumer.measures import STALLED_AFTER, Counters, Measures, PartitionView, words
+from muster.core.failures import Failures
 from muster.core.model import (
     FailingRecord,
     Loss,
     OffsetRange,
+    PastFailure,
     Seek,
     ShardState,
     TopicAssignment,
     TopicPartition,
     TopicStatus,
 )
+from muster.core.overrides import StandingAnswer
 from muster.core.ownership import (
     HELD_BACK,
     LONGEST_RENEWAL,
@@ -154,6 +157,7 @@ class Agent:
     _poison: Poison = field(init=False)
     _turns: Turns = field(init=False)
     _parking: Parking = field(default_factory=Parking, init=False)
+    _failures: Failures = field(default_factory=Failures, init=False)
     _unread: Unread = field(default_factory=Unread, init=False)
     _damaged: dict[TopicPartition, ReadFailure] = field(default_factory=dict, init=False)
     """The records that cannot be read; a partition is parked when it has been read up to its own."""
@@ -605,6 +609,7 @@ class Agent:
                     self._stop_before(rejected, ranges, now, failure)
                 elif ranges:
                     self._poison.failed(ranges, now, failure)
+                    self._note_failure(ranges, failure, at)
                     self._judge(ranges, now)
                 counters.handler_failures += 1
                 self._handler_error, self._handler_failed = failure.text, True
@@ -622,7 +627,7 @@ class Agent:
                         {name: of[tp] for name, of in sinks.stored.items() if tp in of}, at
                     )
             self.problem("sink", counters.left_out.words(at) or None)
-            own.processed(plan, now, rejected)
+            own.processed(plan, now, self._with_letters(rejected, at))
             for tp in ranges.keys() & self._measures.keys():
                 self._measures[tp].well(now)
             if self._unread.forget(ranges):
@@ -638,9 +643,33 @@ class Agent:
             counters.batches_took.took(0.0 if began is None else now - began)
             return False
 
+    def _note_failure(
+        self, ranges: Mapping[TopicPartition, OffsetRange], failure: Failure, now: float
+    ) -> None:
+        if self._fails_alone(ranges) and failure.of_record:
+            ((tp, (offset, _)),) = ranges.items()
+            self._failures.note(tp, offset, failure.text, now)
+
+    def _with_letters(self, rejected: Rejected, now: float) -> Rejected:
+        """Return the rejected records that get a letter; a standing answer may have others skipped."""
+        letters: dict[TopicPartition, dict[int, str]] = {}
+        for tp, errors in rejected.items():
+            for offset, error in errors.items():
+                self._failures.note(tp, offset, error, now)
+                standing = self._poison.unbounded(tp[0], error)
+                if standing is None or standing.answer is Answer.DEAD_LETTER:
+                    letters.setdefault(tp, {})[offset] = error
+                else:
+                    self._counters.skipped[tp[0]] = self._counters.skipped.get(tp[0], 0) + 1
+        return letters
+
     def _stop(self, own: Ownership) -> None:
-        for topic in self._poison.stopped:
+        for topic, why in self._poison.stopped.items():
             own.stop(topic, True)
+            self.problem(
+                _stopped(topic),
+                f"nothing of it is left out until a person answers about one of its records: {why}",
+            )
 
     def _stop_before(
         self, rejected: Rejected, ranges: Mapping[TopicPartition, OffsetRange], now: float, why: Failure
@@ -1027,10 +1056,46 @@ class Agent:
             self._say_who_is_suspect()
             return done
 
+    def stand(self, standing: Iterable[StandingAnswer]) -> None:
+        """Go by these standing answers from now on."""
+        with self._changed:
+            self._poison.stand(standing)
+
+    def standing_due(self) -> list[tuple[TopicPartition, int, StandingAnswer]]:
+        """Return the records that are due a standing answer, with it. Where one stops, a person is asked."""
+        with self.change() as own:
+            now, found = self.clock(), []
+            for tp in self._turns.suspects.keys() - self._parking.all.keys() - own.not_read(now).keys():
+                if (one := self._poison.stands(tp, now)) is not None:
+                    found.append((tp, self._turns.suspects[tp].offset, one))
+            self._stop(own)
+            return sorted(found, key=lambda each: each[:2])
+
+    def answer_standing(self, tp: TopicPartition, offset: int, one: StandingAnswer) -> bool:
+        """Do as a standing answer says about the record at `offset`; False as for `answer`."""
+        with self.change():
+            found = self.failing.get(tp)
+            if found is None or found.offset != offset or found.answer:
+                return False
+            if one.answer is Answer.RETRY:
+                self._poison.retried(tp)
+                return True
+            if not self._leave_out(tp, one.answer, f"the standing answer of {one.by} ({one.why})"):
+                return False
+            self._poison.stood(tp, self.clock())
+            self._say_who_is_suspect()
+            return True
+
+    def failures(self, topic: str) -> tuple[PastFailure, ...]:
+        """Return the records of a topic that failed within the last hour."""
+        with self._changed:
+            return self._failures.of(topic, time.time())
+
     def _go_on(self, topic: str) -> None:
         """Have what had stopped of a topic go on, because a person has answered."""
         self._poison.answered(topic)
         self._ownership.stop(topic, False)
+        self.problem(_stopped(topic), None)
         for tp, why in self._parking.all.items():
             if tp[0] == topic and why.stopped and why.answer is None:
                 self._unpark(tp)
@@ -1045,7 +1110,7 @@ class Agent:
 
     def _leave_out(self, tp: TopicPartition, answer: Answer, by: str) -> bool:
         if tp not in self._parking.all:
-            if self._batch_began is not None:
+            if self._batch_began is not None and tp in self._under_way:
                 return False  # it may be with the handler
             self._park(tp)
         self._pass_over(tp, answer, by)
@@ -1145,6 +1210,8 @@ class Agent:
             if partition.paused_after is not None:
                 self._measures[tp].well(now)
         self._unpark_elsewhere()
+        for topic in self._poison.stopped.keys() - {tp[0] for tp in held}:
+            self.problem(_stopped(topic), None)
         if self._unread.forget(self._unread.all.keys() - held.keys()):
             self._say_what_is_unread()
         if gone := self._turns.suspects.keys() - held.keys():
@@ -1195,6 +1262,11 @@ def _unread(failures: list[ReadFailure]) -> str:
         f"topic {first.tp[0]!r}, partitions {shown}{more}: they cannot be read, the first at offset {first.offset}: "
         f"{first.why}"
     )
+
+
+def _stopped(topic: str) -> str:
+    """Return the key of the problem of a topic of which nothing is left out until a person answers."""
+    return f"stopped {topic}"
 
 
 def _fenced(tp: TopicPartition) -> str:

@@ -49,8 +49,12 @@ def make_status_page(
     guarded = [Depends(_bearer(settings.status_token))]
 
     @app.get("/status", dependencies=guarded)
-    async def show(topic: Annotated[frozenset[str], Query()] = frozenset()) -> dict[str, Any]:
+    async def show(
+        topic: Annotated[frozenset[str], Query()] = frozenset(), failures: bool = False
+    ) -> dict[str, Any]:
         view = agent.view()
+        names = topic & view.topics.keys() or view.topics.keys()
+        failed = {name: {"failures": _failures(agent, name)} for name in names} if failures else {}
         return {
             "consumer": settings.consumer,
             "incarnation": settings.incarnation,
@@ -59,7 +63,7 @@ def make_status_page(
             "leaving": STOPPING in view.blocks,
             "max_batch_time": agent.max_batch_time,
             "batch": round(view.batch_seconds, 1) if view.in_batch else None,
-            "topics": {name: _topic(view, name) for name in (topic & view.topics.keys() or view.topics)},
+            "topics": {name: _topic(view, name) | failed.get(name, {}) for name in names},
             "cluster": settings.cluster,
             "state": _state(view),
             "errors": [f"{key}: {message}" for key, message in sorted(view.problems.items())],
@@ -193,6 +197,13 @@ def _shard(shard: ShardState) -> dict[str, Any]:
             "still": round(found.still, 1),
         }
     return {"keys": shard.keys, "bytes": shard.bytes, "offset": shard.offset, "commit": shard.commit}
+
+
+def _failures(agent: Agent, topic: str) -> list[dict[str, Any]]:
+    return [
+        {"partition": one.partition, "offset": one.offset, "error": one.error, "at": _iso(one.at)}
+        for one in agent.failures(topic)
+    ]
 
 
 def _partition(view: AgentSnapshot, tp: TopicPartition) -> dict[str, Any]:

@@ -237,6 +237,17 @@ class FailingRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PastFailure:
+    """A record that a handler failed with, or rejected: of which partition, with which error the last time, and when,
+    in seconds since the epoch."""
+
+    partition: int
+    offset: int
+    error: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
     """So many `records` of a partition that Kafka had no more when they were to be read, the first at offset `begin`,
     and all before `end`; `why` is a word, and `at` when the first was found, in seconds since the epoch."""
@@ -325,6 +336,8 @@ class TopicStatus:
     left_out: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
     stored: Mapping[int, Mapping[str, Stored]] = field(default_factory=dict)
     shards: Mapping[int, ShardState] = field(default_factory=dict)
+    failures: tuple[PastFailure, ...] | None = None
+    """The records that failed within the last hour; None unless the consumer was asked for them."""
 
     @property
     def held(self) -> frozenset[int]:

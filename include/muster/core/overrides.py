@@ -2,7 +2,8 @@
 
 A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic; a *drain* and an
 *isolation* keep it from all. The *consumption* of a partition, a topic or all topics may be paused, and a *seek* has
-a partition go on at another offset. A cluster may be *paused*, asked to *rebalance* now, planned with another
+a partition go on at another offset. A *standing answer* says what becomes of a topic's records that fail with one
+error. A cluster may be *paused*, asked to *rebalance* now, planned with another
 *assignor*, and *subscribed* to other topics than the settings name. All stand until a person takes them back; a
 seek or a request to rebalance ends when it is carried out.
 
@@ -20,6 +21,8 @@ from typing import Any
 from muster.core.deployment import Deployment
 from muster.core.epochs import Noted
 from muster.core.model import Owners, Seek, SeekState, TopicPartition
+from muster.core.parking import Answer
+from muster.core.turns import Failure
 
 LONGEST_WHY = 200
 """Characters of a person's name, and of a reason, that stand in the reason of a move; all of it stands in Consul."""
@@ -136,6 +139,48 @@ class SeekRequest(Override):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StandingAnswer(Override):
+    """What becomes of records of a topic that fail with `error`, the class of an exception or Spark's condition, and
+    a message that holds `text`: they are skipped or dead-lettered, or tried on, and no person is asked (`RETRY`).
+
+    It stands until it is taken back; for `records` more of them, or for `hourly` of them an hour, unless these are
+    None. `modified` is Consul's index of the key.
+    """
+
+    topic: str
+    answer: Answer
+    error: str
+    text: str = ""
+    records: int | None = None
+    hourly: int | None = None
+    modified: int = 0
+
+    def matches(self, failure: str) -> bool:
+        """Tell whether it is about an error, given as `ValueError: no date`."""
+        return Failure(failure).kind == self.error and self.text in failure
+
+    @property
+    def limited(self) -> bool:
+        """Whether it is for so many records only."""
+        return self.records is not None or self.hourly is not None
+
+    @property
+    def about(self) -> str:
+        """Which errors it is about, in words."""
+        return f"{self.error} with {self.text!r}" if self.text else self.error
+
+    @property
+    def does(self) -> str:
+        """What it has Muster do, in words."""
+        bound = f" for {self.records} more" if self.records is not None else ""
+        bound = f" for {self.hourly} an hour" if self.hourly is not None else bound
+        return f"{self.answer.replace('_', '-')}{bound}"
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.does} what fails with {self.about}, by {self.said(since=True)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceRequest(Override):
     """A rebalance is to happen now. It stands until a coordinator run has carried it out.
 
@@ -205,6 +250,8 @@ class Overrides:
     """The pauses of consumption in force."""
     seeks: Mapping[TopicPartition, SeekRequest] = field(default_factory=dict)
     """Those that are not known to be carried out."""
+    standing: tuple[StandingAnswer, ...] = ()
+    """The standing answers about records that handlers fail with."""
 
     def pinned(self) -> dict[str, Owners]:
         """Map topic to partition to the consumer it is pinned to, as assignors take it."""

@@ -26,20 +26,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.core.model import OffsetRange, TopicPartition
+from muster.core.overrides import StandingAnswer
+from muster.core.parking import Answer
 from muster.core.turns import HOUR, Failure, Suspect, Turns
 
 ALONE, TRIES = 600.0, 5
 """Seconds for which poison has failed alone, and its last tries that must have one error."""
 KNOWN = 3
-"""Failures alone after which a record that passes by itself speaks for the others that fail so."""
+"""Failures alone after which a standing answer is given, and after which a record that passes by itself speaks for
+the others that fail so."""
 POISON_AN_HOUR, REJECTS_AN_HOUR = 10, 1000
 """Letters of a topic without a person's answer: of poison, and of what the handler rejects."""
 MOST_BAD, OF_LAST = 33, 100
 """Answered records of a partition's or topic's last ones, at which all stops."""
+DOUBTS = 3
+"""Records that a standing answer matches and that pass by themselves within an hour, at which it may stop."""
 ASK_IF_OTHERS_PASS, ASK = 120.0, 300.0
 """Seconds after which a person is asked."""
 LATELY = 60.0
@@ -77,6 +82,10 @@ class Topic:
     partitions: defaultdict[int, Recent] = field(default_factory=lambda: defaultdict(Recent))
     rejects: deque[float] = field(default_factory=deque)
     poison: deque[float] = field(default_factory=deque)
+    stood: deque[float] = field(default_factory=deque)
+    """When records were answered by a standing answer."""
+    doubts: deque[float] = field(default_factory=deque)
+    """When records that a standing answer matches passed by themselves."""
     unproven: set[int] = field(default_factory=set)
     """The partitions whose record behind the last letter has not passed yet."""
     stopped: str = ""
@@ -93,6 +102,9 @@ class Poison:
         """When a record passed by itself that had failed alone for some times, by handler and kind of error."""
         self._asked: dict[tuple[str, str], float] = {}
         """When a person was asked last, by topic and kind of error."""
+        self._standing: tuple[StandingAnswer, ...] = ()
+        self._retried: dict[TopicPartition, int] = {}
+        """The records that are tried on by a standing answer, and that no person is asked about."""
 
     @property
     def stopped(self) -> dict[str, str]:
@@ -103,6 +115,73 @@ class Poison:
         """Stop a topic, unless it is."""
         self._topics[topic].stopped = self._topics[topic].stopped or why
 
+    def stand(self, standing: Iterable[StandingAnswer]) -> None:
+        """Go by these standing answers from now on."""
+        self._standing = tuple(sorted(standing, key=lambda one: (-len(one.text), one.at)))
+        suspects = self.turns.suspects
+        self._retried = {
+            tp: offset
+            for tp, offset in self._retried.items()
+            if tp in suspects
+            and (one := self.matching(tp[0], suspects[tp].failure.text)) is not None
+            and one.answer is Answer.RETRY
+        }
+
+    def matching(self, topic: str, error: str) -> StandingAnswer | None:
+        """Return the standing answer about an error; of several the one with the longest text."""
+        return next((one for one in self._standing if one.topic == topic and one.matches(error)), None)
+
+    def unbounded(self, topic: str, error: str) -> StandingAnswer | None:
+        """Return the standing answer about what a handler rejects with an error: one without a limit that has it left
+        out."""
+        one = self.matching(topic, error)
+        return None if one is None or one.limited or one.answer is Answer.RETRY else one
+
+    def stands(self, tp: TopicPartition, now: float) -> StandingAnswer | None:
+        """Return the standing answer that the next record of a partition is due; None without one, or where it stops,
+        which stops the topic."""
+        suspect, topic = self.turns.suspects.get(tp), self._topics[tp[0]]
+        if suspect is None or topic.stopped or len(suspect.tries) < KNOWN or not suspect.failure.of_record:
+            return None
+        one = self.matching(tp[0], suspect.failure.text)
+        if one is None or self._is_retried(tp, suspect):
+            return None
+        if one.answer is not Answer.RETRY:
+            topic.stopped = self._doubt(tp, topic, now)
+        return None if topic.stopped else one
+
+    @staticmethod
+    def _doubt(tp: TopicPartition, topic: Topic, now: float) -> str:
+        """Return why no standing answer is given about one more record of a partition, '' if it is."""
+        for recent, where in ((topic.whole, ""), (topic.partitions[tp[1]], f", partition {tp[1]}")):
+            tried = _copy(recent)
+            tried.answer()
+            if tried.too_many:
+                return (
+                    f"{MOST_BAD} of the last {OF_LAST} records of topic {tp[0]!r}{where} were to be left out"
+                )
+        _forget_old(topic.stood, now)
+        _forget_old(topic.doubts, now)
+        if len(topic.doubts) >= DOUBTS and len(topic.doubts) > len(topic.stood):
+            return (
+                f"{len(topic.doubts)} records of topic {tp[0]!r} that a standing answer matches passed by themselves "
+                f"within an hour, and {len(topic.stood)} were left out"
+            )
+        return ""
+
+    def stood(self, tp: TopicPartition, now: float) -> None:
+        """Take note that the next record of a partition is left out by a standing answer."""
+        _forget_old(self._topics[tp[0]].stood, now)
+        self._topics[tp[0]].stood.append(now)
+
+    def retried(self, tp: TopicPartition) -> None:
+        """Try the next record of a partition on, and ask no person about it, as a standing answer has it."""
+        if (suspect := self.turns.suspects.get(tp)) is not None:
+            self._retried[tp] = suspect.offset
+
+    def _is_retried(self, tp: TopicPartition, suspect: Suspect) -> bool:
+        return bool(suspect.tries) and self._retried.get(tp) == suspect.offset
+
     def failed(self, ranges: Mapping[TopicPartition, OffsetRange], now: float, failure: Failure) -> None:
         """Take note that the handler raised, given the records of `ranges`, none of which is empty."""
         self.turns.failed(ranges, now, failure)
@@ -111,27 +190,31 @@ class Poison:
         self,
         ranges: Mapping[TopicPartition, OffsetRange],
         now: float,
-        rejected: Mapping[TopicPartition, Collection[int]] | None = None,
+        rejected: Mapping[TopicPartition, Mapping[int, str]] | None = None,
     ) -> None:
         """Take note that the handler returned from a batch of `ranges`, none of which is empty, and has `rejected`
         some of its records, as it might (`may_reject`)."""
         suspects = self.turns.suspects
         for tp in ranges.keys() & suspects.keys():
+            matched = self.matching(tp[0], suspects[tp].failure.text) if suspects[tp].tries else None
+            if matched is not None and matched.answer is not Answer.RETRY:
+                _forget_old(self._topics[tp[0]].doubts, now)
+                self._topics[tp[0]].doubts.append(now)
             if len(suspects[tp].tries) >= KNOWN:
                 self._passed[self.turns.handler_of(tp[0]), suspects[tp].tries[-1].kind] = now
         self.turns.passed(ranges, now)
         for tp, (begin, end) in sorted(ranges.items()):
             topic = self._topics[tp[0]]
             topic.unproven.discard(tp[1])
-            bad = sorted((rejected or {}).get(tp, ()))
-            topic.rejects.extend(now for _ in bad)
+            bad = (rejected or {}).get(tp, {})
+            topic.rejects.extend(now for error in bad.values() if self.unbounded(tp[0], error) is None)
             for recent in (topic.whole, topic.partitions[tp[1]]):
-                _replay(recent, begin, end, bad)
+                _replay(recent, begin, end, sorted(bad))
 
     def may_reject(
         self,
         ranges: Mapping[TopicPartition, OffsetRange],
-        rejected: Mapping[TopicPartition, Collection[int]],
+        rejected: Mapping[TopicPartition, Mapping[int, str]],
         now: float,
     ) -> str:
         """Return why the handler may not reject these records of the batch of `ranges` that it has, '' if it may.
@@ -143,17 +226,18 @@ class Poison:
                 return topic.stopped
         return ""
 
-    @staticmethod
     def _too_many_rejects(
+        self,
         name: str,
         topic: Topic,
         ranges: Mapping[TopicPartition, OffsetRange],
-        rejected: Mapping[TopicPartition, Collection[int]],
+        rejected: Mapping[TopicPartition, Mapping[int, str]],
         now: float,
     ) -> str:
         _forget_old(topic.rejects, now)
-        bad = {tp: sorted(offsets) for tp, offsets in rejected.items() if tp[0] == name}
-        if len(topic.rejects) + sum(map(len, bad.values())) > REJECTS_AN_HOUR:
+        bad = {tp: sorted(errors) for tp, errors in rejected.items() if tp[0] == name}
+        new = sum(self.unbounded(name, error) is None for tp in bad for error in rejected[tp].values())
+        if new and len(topic.rejects) + new > REJECTS_AN_HOUR:
             return (
                 f"the handler rejected more than {REJECTS_AN_HOUR} records of topic {name!r} within an hour"
             )
@@ -173,7 +257,9 @@ class Poison:
     def gets_letter(self, tp: TopicPartition, now: float) -> bool:
         """Tell whether the next record of a partition is poison, and no letter before it forbids one of it."""
         suspect, topic = self.turns.suspects.get(tp), self._topics[tp[0]]
-        if suspect is None or topic.stopped or topic.unproven or not self._is_poison(tp[0], suspect, now):
+        if suspect is None or topic.stopped or topic.unproven or self._is_retried(tp, suspect):
+            return False
+        if not self._is_poison(tp[0], suspect, now):
             return False
         _forget_old(topic.poison, now)
         if len(topic.poison) >= POISON_AN_HOUR:
@@ -214,9 +300,12 @@ class Poison:
         for tp, suspect in self.turns.suspects.items():
             if now - self._asked.get((tp[0], suspect.failure.kind), -math.inf) < HOUR:
                 continue
+            stopped = self._topics[tp[0]].stopped
+            if self._is_retried(tp, suspect) and not stopped:
+                continue
             others_pass = now - self.turns.sink([tp]).passed_at < LATELY
             limit = ASK_IF_OTHERS_PASS if others_pass else ASK
-            if self._topics[tp[0]].stopped or now - self.turns.since[tp] >= limit:
+            if stopped or now - self.turns.since[tp] >= limit:
                 found[tp] = suspect.failure.kind
         return found
 

@@ -54,6 +54,7 @@ from muster.core.model import (
     Loss,
     OffsetRange,
     PartitionLoad,
+    PastFailure,
     Restore,
     Return,
     Seek,
@@ -270,6 +271,7 @@ class _TopicStatus(_Node):
     left_out: Any = None
     stored: Any = None
     state: Any = None
+    failures: Any = None
 
 
 class _Status(_Node):
@@ -502,6 +504,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 left_out=_losses(status.left_out),
                 stored=_stored(status.stored),
                 shards=_shards(status.state),
+                failures=_failures(status.failures),
             )
             for topic, status in node.topics.items()
         },
@@ -512,6 +515,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
 LONGEST_TEXT = 500
 """Characters of what a consumer says of itself that are kept."""
 MOST_ERRORS = 20
+MOST_FAILURES = 1_000
 MOST_LOSSES = 200
 
 
@@ -606,6 +610,19 @@ def _loss(entry: object) -> Loss | None:
     if begin is None or end is None or records is None or at is None or not 0 <= at < LAST_MOMENT:
         return None
     return Loss(begin, end, records, _text(entry.get("reason")), at)
+
+
+def _failures(failures: object) -> tuple[PastFailure, ...] | None:
+    """Read what failed within the last hour, as lenient as `_loads`; None if it is not said."""
+    if not isinstance(failures, list):
+        return None
+    return tuple(
+        PastFailure(partition, offset, _text(entry.get("error")), _since_epoch(entry.get("at")) or 0.0)
+        for entry in failures[:MOST_FAILURES]
+        if isinstance(entry, dict)
+        and (partition := _count(entry.get("partition"))) is not None
+        and (offset := _count(entry.get("offset"))) is not None
+    )
 
 
 def _stored(stored: object) -> dict[int, dict[str, Stored]]:

@@ -111,4 +111,5 @@ def overrides_on(decided: Overrides, consumer: str) -> list[OverrideEntry]:
 
 
 def _override(command: Command, standing: Standing) -> OverrideEntry:
-    return OverrideEntry(command=command.name, on=dict(standing.on), said=Said.of(standing.override))
+    said = Said.of(standing.override)
+    return OverrideEntry(command=command.name, on=dict(standing.on), said=said, does=standing.does)

@@ -210,11 +210,13 @@ class CommandState(_Answer):
 
 
 class OverrideEntry(_Answer):
-    """An override in force, which a command left; `on` says by the command's fields what it is about."""
+    """An override in force, which a command left; `on` says by the command's fields what it is about, and `does` what
+    it does if that does not say all."""
 
     command: str
     on: dict[str, Any]
     said: Said
+    does: str = ""
 
 
 class ClusterAnswer(_Answer):

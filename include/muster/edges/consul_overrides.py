@@ -8,6 +8,7 @@ The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why":
 - `consumption/all`, `consumption/topics/[TOPIC]`, `consumption/partitions/[TOPIC]/[PARTITION]`: consumption is paused
 - `seeks/[TOPIC]/[PARTITION]`, a request, which the coordinator deletes: `id`, `offset`, `topic.id`; for a rebuild
   `rebuild`; where the topic has state by key `state`
+- `standing/[TOPIC]/[DIGEST]`: a standing answer, as `muster.edges.consul_answers` says
 - `topics/[subscribed|unsubscribed]/names/[TOPIC]`
 - `topics/[subscribed|unsubscribed]/patterns/[PATTERN]`: `pattern`, which counts; in the key's name it is base64 for
   URLs, without padding (Consul decodes names twice, and allows neither spaces nor empty parts)
@@ -52,6 +53,7 @@ from muster.core.overrides import (
 )
 from muster.core.subscription import check_pattern
 from muster.core.wire import MAX_EPOCH, SEEK_ID, TOPIC_ID, WireError, check_id, check_topic, parse_partition
+from muster.edges.consul_answers import STANDING, parse_standing
 from muster.edges.consul_api import LARGEST_VALUE, SMALLER
 from muster.edges.consul_keys import Key, Keys, iso, of_consumer, read_object, said, seconds, text
 
@@ -124,6 +126,7 @@ class OverrideStore:
             drained={drain.consumer: drain for drain in found[DRAINED]},
             consumption=tuple(found[CONSUMPTION]),
             seeks={(seek.topic, seek.partition): seek for seek in found[SEEKS]},
+            standing=tuple(found[STANDING]),
             **whole,
         )
 
@@ -456,6 +459,7 @@ _EACH: Mapping[str, Callable[[str, Key], object]] = {
     TOPICS: _topic_decision,
     CONSUMPTION: _consumption_pause,
     SEEKS: _seek,
+    STANDING: parse_standing,
 }
 """How the keys of each kind are read, each with the rest of its name."""
 _WHOLE: Mapping[str, Callable[[Key], object]] = {

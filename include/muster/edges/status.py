@@ -64,6 +64,7 @@ def poll_statuses(
     pages: StatusPageSettings = OPEN_PAGES,
     topics: Mapping[str, Collection[str]] | None = None,
     cluster: str = "",
+    failures: bool = False,
 ) -> dict[str, StatusResult]:
     """Ask every consumer for `GET /status`, and return within `timeout` seconds what came of it, by consumer id.
 
@@ -71,7 +72,8 @@ def poll_statuses(
     not a status, or a status under another id or of another cluster than `cluster` are each a `StatusFailure`. Of
     more than `AT_ONCE` consumers each gets its share of the time, so that frozen ones do not use up that of the
     others. A consumer in `topics` is asked about those topics only, if they are few; it may answer of all. `pages`
-    says how the pages are guarded; a CA that cannot be loaded is a failure of each.
+    says how the pages are guarded; a CA that cannot be loaded is a failure of each. With `failures` the records that
+    failed within the last hour are asked for, too.
     """
     asked = {consumer.id: consumer for consumer in consumers}.values()
     try:
@@ -83,13 +85,14 @@ def poll_statuses(
             "cluster's 'status' connection on this machine"
         )
         return {consumer.id: StatusFailure(consumer.id, reason) for consumer in asked}
-    return asyncio.run(_poll(asked, timeout, topics or {}, pages.scheme, guarded, cluster))
+    about = {one.id: _about((topics or {}).get(one.id, ()), failures) for one in asked}
+    return asyncio.run(_poll(asked, timeout, about, pages.scheme, guarded, cluster))
 
 
 async def _poll(
     consumers: Iterable[Consumer],
     seconds: float,
-    topics: Mapping[str, Collection[str]],
+    about: Mapping[str, httpx.QueryParams | None],
     scheme: str,
     guarded: Mapping[str, Any],
     cluster: str,
@@ -110,8 +113,9 @@ async def _poll(
 
         async def ask(consumer: Consumer) -> None:
             async with slots:
-                about = topics.get(consumer.id, ())
-                answers[consumer.id] = await _ask(client, consumer, share, about, scheme, cluster)
+                answers[consumer.id] = await _ask(
+                    client, consumer, share, about[consumer.id], scheme, cluster
+                )
 
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
@@ -127,7 +131,7 @@ async def _ask(
     client: httpx.AsyncClient,
     consumer: Consumer,
     seconds: float,
-    topics: Collection[str],
+    about: httpx.QueryParams | None,
     scheme: str,
     cluster: str,
 ) -> StatusResult:
@@ -136,7 +140,7 @@ async def _ask(
     try:
         url = page_url(consumer.address, consumer.port, scheme)
         async with asyncio.timeout(seconds):
-            return _of_cluster(await _get(client, consumer, url, topics), cluster, url)
+            return _of_cluster(await _get(client, consumer, url, about), cluster, url)
     except (TimeoutError, httpx.TimeoutException):
         return _too_late(consumer, seconds, scheme)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
@@ -148,9 +152,9 @@ async def _ask(
 
 
 async def _get(
-    client: httpx.AsyncClient, consumer: Consumer, url: str, topics: Collection[str]
+    client: httpx.AsyncClient, consumer: Consumer, url: str, about: httpx.QueryParams | None
 ) -> ConsumerStatus:
-    async with client.stream("GET", url, params=_about(topics)) as response:
+    async with client.stream("GET", url, params=about) as response:
         if response.status_code == httpx.codes.UNAUTHORIZED:
             sent = "another one than was sent" if "Authorization" in client.headers else "and none was sent"
             raise _UselessAnswerError(
@@ -182,11 +186,15 @@ def _of_cluster(status: ConsumerStatus, cluster: str, url: str) -> ConsumerStatu
     return status
 
 
-def _about(topics: Collection[str]) -> httpx.QueryParams | None:
-    """Return the query that names `topics`, None where that is longer than `LONGEST_QUERY`, or there are none."""
+def _about(topics: Collection[str], failures: bool = False) -> httpx.QueryParams | None:
+    """Return the query that names `topics`, and asks for `failures`; None where that is longer than `LONGEST_QUERY`,
+    or there is nothing to say."""
+    more = {"failures": "true"} if failures else {}
     if not topics or sum(map(len, topics)) > LONGEST_QUERY:
-        return None  # found before a long query is made, a thousand times in a round
-    about = httpx.QueryParams({"topic": sorted(topics)})
+        return (
+            httpx.QueryParams(more) if more else None
+        )  # found before a long query is made, a thousand times
+    about = httpx.QueryParams({"topic": sorted(topics), **more})
     return about if len(str(about)) <= LONGEST_QUERY else None
 
 

@@ -34,11 +34,11 @@ function drawn(known) {
     const about = (/** @type {Record<string, any>} */ on) => [
       on.consumer ? consumerLink(name, on.consumer) : "", on.consumer && on.topic ? " from " : "",
       on.pattern ? h("code", { text: on.topic }) : on.topic ? topicLink(name, on.topic) : on.topic === "" ? "All topics" : "",
-      on.partitions ? ` partition ${on.partitions}` : "",
+      on.partitions ? ` partition ${on.partitions}` : "", on.error ? [" ", h("code", { text: on.error })] : "", on.text ? ` with "${on.text}"` : "",
     ];
     const title = `${command.override[0].toUpperCase()}${command.override.slice(1)} ${command.subject}s${takesPartitions(command) ? " and partitions" : ""}`;
     return panel(title, { note: number(found.length), actions: [commandButton(command.name, known)] }, list(
-      found.map(({ on, said }) => row(Object.values(on).join(" "), about(on), said, commandButton(command.undo, known, on))), command));
+      found.map(({ on, said, does }) => row(Object.values(on).join(" "), [about(on), does ? `: ${does}` : ""], said, commandButton(command.undo, known, on))), command));
   };
   return [
     panel("Coordination", { actions: clusterButtons(known, "small") }, h("ul", { class: "decision-list" },

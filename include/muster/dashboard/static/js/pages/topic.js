@@ -10,6 +10,9 @@ import { banner, below, chip, consumerLink, figure, figures, holds, lacking, mar
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 
+/** Whether a command may be about topics by a pattern. @param {CommandEntry} command */
+const takesPattern = (command) => command.fields.some((one) => one.name === "pattern");
+
 /**
  * @param {string} cluster @param {string} topic
  * @returns {import("../views.js").View}
@@ -55,7 +58,8 @@ function drawn(answer, cluster, known) {
         h("div", { class: "actions" },
           commandButton("pin", known, { topic: row.topic }, { consumers: answer.consumers.slice(0, 200) }),
           commandButton("exclude", known, { topic: row.topic }, { consumers: answer.consumers.slice(0, 200) }),
-          ...commandsOn("topic").filter((one) => isUndo(one) && !takesPartitions(one)).map((one) => commandButton(one.name, known, { topic: row.topic, pattern: false })),
+          ...commandsOn("topic").filter((one) => !takesPartitions(one) && (isUndo(one) || !takesPattern(one)))
+            .map((one) => commandButton(one.name, known, { topic: row.topic, ...(takesPattern(one) ? { pattern: false } : {}) })),
           ...commandsOn("topic").filter(takesPartitions).map((one) => commandButton(one.name, known, { topic: row.topic })),
           h("a", { class: "button small", href: href(cluster, "timeline", null, { topic: row.topic }), text: "Timeline" })),
       ),
