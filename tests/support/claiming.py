@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from muster.consumer.agent import Agent
+from muster.core.model import TopicPartition
 from muster.core.ownership import Offer, Ownership
+from muster.core.positions import Committed
+
+Group = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, Committed | None]]
+"""What a group has committed of partitions."""
 
 
-def claim(own: Ownership, now: float = 0.0) -> None:
+def claim(own: Ownership, now: float = 0.0, group: Group | None = None) -> None:
     """Claim at `now`, in seconds, what was taken up and is not closing."""
     for claim_epochs in own.unclaimed().values():
         for tp, claim_epoch in claim_epochs.items():
             assert own.begin_claim(tp, claim_epoch)
-        own.claimed(claim_epochs, now)
+        own.claimed(claim_epochs, now, group(claim_epochs) if group else None)
 
 
 def look(own: Ownership) -> None:
@@ -31,11 +36,13 @@ class ClaimingOwnership(Ownership):
 
 
 class ClaimingAgent(Agent):
-    """An agent whose partitions are claimed as soon as they are taken up, in a group of its own."""
+    """An agent whose partitions are claimed as soon as they are taken up, in a group of its own unless it has one."""
+
+    group: Group | None = None
 
     @contextmanager
     def change(self) -> Iterator[Ownership]:
         with super().change() as own:
             yield own
-            claim(own, self.clock())
+            claim(own, self.clock(), self.group)
             look(own)

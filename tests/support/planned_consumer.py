@@ -62,6 +62,8 @@ class PlannedConsumer:
         self.bounds = bounds
         self.now, self.step = 0.0, 0.2
         self.agent = ClaimingAgent("me", fencing=True, clock=lambda: self.now, **agent_settings)
+        if self.agent.holder:
+            self.agent.group = kafka.positions
         self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
         self.assign({p for _, p in kafka.ends}, 1)
         self.start()

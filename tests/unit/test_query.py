@@ -66,6 +66,7 @@ def _raised(error: BaseException, reason: BaseException | None) -> BaseException
 )
 def test_sink_reading_and_death_are_no_records_fault(error: BaseException) -> None:
     assert not failure_of(error).of_record
+    assert failure_of(error).death is any(each in str(error) for each in ("exited", "OutOfMemory"))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from muster.consumer.measures import STALLED_AFTER, Counters, Measures, PartitionView, words
+from muster.core.apart import Apart
 from muster.core.failures import Failures
 from muster.core.model import (
     FailingRecord,
@@ -66,6 +67,10 @@ UNCOMMITTED = "uncommitted"
 """The key of the problem that partitions are held back."""
 UNREAD = "unread "
 """What the keys of the problems begin with that partitions cannot be read."""
+DOUBTED = "doubted "
+"""What the keys of the problems begin with that partitions are read apart."""
+DEATHS_ALONE = 2
+"""Times that a record kills a process of Spark's alone, after which a person is asked."""
 RESTART_AFTER = 10
 """After so many failures in a row the query is started again, should that be at fault."""
 LOG_AGAIN = 60.0
@@ -148,6 +153,8 @@ class Agent:
     """Seconds after which a batch that is still in its handler is reported to people; None: never."""
     longest_renewal: float = LONGEST_RENEWAL
     """Seconds after which an offset that stands is committed again at the latest."""
+    holder: str = ""
+    """The token of this process that is committed with the offsets of what it has; '' for none."""
     clock: Callable[[], float] = time.monotonic
     on_stop: Callable[[str], None] = field(default=log.error, init=False)
     """Is called with the name of the poison record that this consumer is to stop for."""
@@ -158,6 +165,7 @@ class Agent:
     _turns: Turns = field(init=False)
     _parking: Parking = field(default_factory=Parking, init=False)
     _failures: Failures = field(default_factory=Failures, init=False)
+    _apart: Apart = field(init=False)
     _unread: Unread = field(default_factory=Unread, init=False)
     _damaged: dict[TopicPartition, ReadFailure] = field(default_factory=dict, init=False)
     """The records that cannot be read; a partition is parked when it has been read up to its own."""
@@ -190,10 +198,16 @@ class Agent:
 
     def __post_init__(self) -> None:
         self._ownership = Ownership(
-            self.owner, self.fencing, self.announces, self.longest_renewal, self.has_state
+            self.owner,
+            self.fencing,
+            self.announces,
+            self.longest_renewal,
+            self.has_state,
+            self.holder if self.fencing else "",
         )
         self._poison = Poison(self.handler_of)
         self._turns = self._poison.turns
+        self._apart = Apart(self._ownership, self._turns)
 
     @contextmanager
     def locked(self) -> Iterator[Ownership]:
@@ -422,10 +436,27 @@ class Agent:
             readable = self._parking.readable(may) - not_read.keys() - self._ownership.uncommitted()
             if again := self._unread.due(readable, now):
                 return dict.fromkeys(again)
-            turn = self._turns.next(readable - self._unread.all.keys(), now)
+            turn = self._apart.next(readable - self._unread.all.keys(), now)
             return {
                 tp: _least(self._before_damage(tp, most), self.state_most(tp)) for tp, most in turn.items()
             }
+
+    def _begin_apart(self, begun: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]) -> None:
+        """Park the partitions that begin with a record that kills the process."""
+        for tp, deaths in self._apart.begin(begun, ends).items():
+            if tp not in self._parking.all:
+                error = f"the process died {deaths.count} times at it, the last two with it alone"
+                self._parking.park(tp, Parked(deaths.at, error, DEATHS_ALONE, time.time()))
+                self.problem(_parked(tp), _waits(tp, deaths.at, error))
+
+    def _follow_doubts(self, caught_up: Collection[TopicPartition] = ()) -> None:
+        parked = self._parking.all.keys()
+        self._apart.follow(parked, caught_up)
+        words = {_doubted(tp): text for tp, text in self._apart.words(parked).items()}
+        for key in [key for key in self._problems if key.startswith(DOUBTED) and key not in words]:
+            self.problem(key, None)
+        for key, text in words.items():
+            self.problem(key, text)
 
     def due_state(self, idle: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         """Return the partitions without records, of those, of which something of their state is due: of one handler's
@@ -493,7 +524,9 @@ class Agent:
                 for tp, note in (notes or {}).items()
                 if note.stopped and tp in own.held and own.held[tp].planned is None
             }
+            begun = {tp for tp, held in own.held.items() if held.planned is None}
             own.planned(asked, offsets, jumps, notes, sought, due)
+            begun = {tp for tp in begun if tp in own.held and own.held[tp].planned is not None}
             for topic, partition in sorted(begin):
                 self._poison.stop(topic, f"it was stopped when partition {partition} had another owner")
             self._stop(own)
@@ -517,6 +550,8 @@ class Agent:
                     caught_up.add(tp)
             if self._unread.forget(caught_up):
                 self._say_what_is_unread()
+            self._begin_apart(begun, ends)
+            self._follow_doubts(caught_up)
             if own.held and caught_up | self._parking.all.keys() >= own.held.keys():
                 self._counters.failures_in_a_row = 0
             self.problem("source", "; ".join(problems) or None)
@@ -597,6 +632,7 @@ class Agent:
             now, counters, at = self.clock(), self._counters, time.time()
             began, self._batch_began = self._batch_began, None
             ranges = plan.filled
+            self._apart.tried(ranges)
             for text in sinks.notices:
                 counters.left_out.notice(text, at)
             if failure is not None:
@@ -628,6 +664,7 @@ class Agent:
                     )
             self.problem("sink", counters.left_out.words(at) or None)
             own.processed(plan, now, self._with_letters(rejected, at))
+            self._follow_doubts()
             for tp in ranges.keys() & self._measures.keys():
                 self._measures[tp].well(now)
             if self._unread.forget(ranges):
@@ -758,7 +795,11 @@ class Agent:
     def _judge(self, ranges: Mapping[TopicPartition, OffsetRange], now: float) -> None:
         """Do what `on_poison` says if these are one record, and it is poison."""
         ((tp, _), *_others) = ranges.items()
-        if self.on_poison is OnPoison.PARK or not self._fails_alone(ranges):
+        if not self._fails_alone(ranges):
+            return
+        if self._turns.suspects[tp].deaths >= DEATHS_ALONE:
+            self._park(tp)
+        if self.on_poison is OnPoison.PARK or tp in self._parking.all:
             return
         if not self._poison.gets_letter(tp, now):
             return
@@ -1104,6 +1145,8 @@ class Agent:
         if record.answer:
             return False
         self._damaged.pop(tp, None)
+        if tp in (doubts := self._ownership.in_doubt()):
+            self._ownership.doubt(tp, doubts[tp].alone_again())
         self._turns.again(tp, self.clock())
         self._unpark(tp)
         return True
@@ -1267,6 +1310,11 @@ def _unread(failures: list[ReadFailure]) -> str:
 def _stopped(topic: str) -> str:
     """Return the key of the problem of a topic of which nothing is left out until a person answers."""
     return f"stopped {topic}"
+
+
+def _doubted(tp: TopicPartition) -> str:
+    """Return the key of the problem of a partition that is read apart."""
+    return f"{DOUBTED}{tp[0]} [{tp[1]}]"
 
 
 def _fenced(tp: TopicPartition) -> str:

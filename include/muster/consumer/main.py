@@ -10,6 +10,7 @@ started again before they are corrected), 3 when it stopped for a poison record 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
@@ -146,6 +147,7 @@ class Job:
             fail_on_data_loss=fail_on_data_loss(settings.source_options),
             max_batch_time=settings.max_batch_time,
             longest_renewal=settings.longest_renewal,
+            holder=hashlib.sha256(settings.incarnation.encode()).hexdigest()[:12],
         )
         self._agent.on_stop = self._stop_for
         self._handler = SerialHandler(handlers.all, self._agent)

@@ -64,11 +64,10 @@ WARM_UPS = 3
 MOVED = (4, 1)
 """The version of Spark since which what manages the files of checkpoints, which has no public name, is in a package
 of its own."""
-_NO_RECORDS_FAULT = re.compile(
-    rf"^\s*at muster\.connector\.|{DEATH}|ExecutorLostFailure|java\.lang\.OutOfMemoryError",
-    re.MULTILINE,
-)
-"""What Spark says where its source could not be read, or where a process died."""
+_OF_SOURCE = re.compile(r"^\s*at muster\.connector\.", re.MULTILINE)
+"""What Spark says where its source could not be read."""
+_OF_DEATH = re.compile(rf"{DEATH}|ExecutorLostFailure|java\.lang\.OutOfMemoryError")
+"""What Spark says where a process died."""
 
 
 class QuerySupervisor:
@@ -341,4 +340,5 @@ def failure_of(error: BaseException) -> Failure:
     of_sink = any(isinstance(each, not_a_records) for each in _chain(error)) or Failure(text).kind.endswith(
         ("SinkError", "StateStoreError")
     )
-    return Failure(text, of_record=not of_sink and not _NO_RECORDS_FAULT.search(str(error)))
+    death, of_source = bool(_OF_DEATH.search(str(error))), bool(_OF_SOURCE.search(str(error)))
+    return Failure(text, not (of_sink or death or of_source), death and not (of_sink or of_source))

@@ -88,7 +88,10 @@ Invariants
    owner knows each number that a sink may have.
 14. A partition is read on for no more than `LONGEST_UNCOMMITTED` without an answer to its commits. A process that was
    cut off and replaced may hear of it only by such an answer, and is to read nothing more until then.
-15. A partition with state by key is offered once its state is `restored`, which begins after its claim. What it has
+15. A partition says whose process has it, in what is committed with its offset, from the plan that it begins with
+   until it is closed, unless it has state. Where it is *in doubt* (`muster.core.deaths`), that and its offset are
+   acknowledged before more of it is planned.
+16. A partition with state by key is offered once its state is `restored`, which begins after its claim. What it has
    outstanding is committed before more of it is planned, and nothing of it is committed before it is restored.
 """
 
@@ -99,6 +102,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from zlib import crc32
 
+from muster.core.deaths import NO_DEATHS, Deaths
 from muster.core.model import OffsetRange, Seek, TopicAssignment, TopicPartition, TopicStatus
 from muster.core.positions import NO_NOTE, Committed, Jump, Note, noted, of_another_topic
 
@@ -341,7 +345,13 @@ class _Partition:
         """Whether something was processed that is to be committed and is not acknowledged."""
         if self.refused or self.processed is None:
             return False
-        return (self.processed, self.note) != (self.committed, self.noted)
+        return self.processed != self.committed or self.note.at(self.processed, self.closing) != self.noted
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its next record may be one that kills the process."""
+        deaths, position = self.note.deaths, self.position
+        return deaths.size > 0 and (position is None or position < deaths.end)
 
     @property
     def rebuilding(self) -> bool:
@@ -393,7 +403,8 @@ class _Partition:
 
     def due(self, offset: int) -> Due:
         """Return `offset`, to be committed."""
-        return Due(offset, self.source.topic_id, self.claim_epoch, self.note, seek=self.seek)
+        note = self.note.at(offset, self.closing)
+        return Due(offset, self.source.topic_id, self.claim_epoch, note, seek=self.seek)
 
     def due_with_letters(self, processed: int) -> Due:
         """Return `processed`, to be committed with the letters of what was rejected; of very many only the first
@@ -439,7 +450,8 @@ class Ownership:
     `blocks` are the reasons why nothing is taken up (isolation, stopping, being replaced); they add up. Without a
     query nothing is read, so then partitions close as soon as their commits are acknowledged.
     `fencing`: the broker refuses late commits. `announces`: the handler asks to know what it has. `has_state` tells
-    of a topic whether its partitions have state by key.
+    of a topic whether its partitions have state by key. `holder` is the token of this process; without one nothing
+    is noted of its end.
     """
 
     def __init__(
@@ -449,8 +461,10 @@ class Ownership:
         announces: bool = False,
         longest_renewal: float = LONGEST_RENEWAL,
         has_state: Callable[[str], bool] = lambda _topic: False,
+        holder: str = "",
     ) -> None:
         self.owner = owner
+        self._holder = holder
         self._has_state = has_state
         self._fencing = fencing
         self._announces = announces
@@ -718,6 +732,10 @@ class Ownership:
                 partition.rejected = {}
                 partition.start = ranges[tp][0]
                 partition.note = partition.noted = (notes or {}).get(tp, NO_NOTE)
+                moved = tp in (jumps or {}) or tp in (sought or {})
+                self._note_holder(partition, ranges[tp][0], NO_DEATHS if moved else partition.note.deaths)
+                if partition.note != partition.noted:
+                    partition.processed = partition.start
             partition.planned = ranges[tp][1]
             if tp in (sought or {}):
                 partition.passed = None
@@ -729,6 +747,27 @@ class Ownership:
                 self.held[tp].start = self.held[tp].processed = jump.after
         self._seek(sought or {})
         self._settle()
+
+    def _note_holder(self, partition: _Partition, offset: int, found: Deaths) -> None:
+        """Note whose process has a partition that begins at `offset`, and how many have died there."""
+        if self._holder and not partition.has_state:
+            deaths = found.taken_up(self._holder, offset)
+            partition.note = replace(partition.note, deaths=deaths)
+
+    def in_doubt(self) -> dict[TopicPartition, Deaths]:
+        """Return the partitions whose next record may be one that kills the process, and what is known of that."""
+        return {tp: p.note.deaths for tp, p in self.held.items() if p.in_doubt}
+
+    def not_noted(self) -> frozenset[TopicPartition]:
+        """Return the partitions in doubt of which it is still to be committed what is tried next."""
+        return frozenset(
+            tp for tp, p in self.held.items() if p.in_doubt and (p.outstanding or p.planned is None)
+        )
+
+    def doubt(self, tp: TopicPartition, deaths: Deaths) -> None:
+        """Have something else noted of a partition's deaths."""
+        if (partition := self.held.get(tp)) is not None:
+            partition.note = replace(partition.note, deaths=deaths)
 
     def _batch_plan(
         self,
@@ -1027,7 +1066,10 @@ class Ownership:
             if partition := self._claimed_as(tp, claim_epoch):
                 partition.claimed, partition.claiming = True, False
                 partition.committed_at = now
-                partition.found((group or {}).get(tp))
+                there = (group or {}).get(tp)
+                partition.found(there)
+                if there is not None and partition.committed == there.offset:
+                    self._note_holder(partition, there.offset, partition.note.deaths)
         self._settle()
 
     def watched(self) -> dict[Place, set[str]]:

@@ -2,9 +2,10 @@
 
 A topic is its id, not its name. Each offset that is committed carries *metadata* that says of which topic it is, and
 which cluster has committed it, `muster:[CLUSTER]:[TOPIC ID]`, and then a `Note`, as far as there is one:
-`:[SEEK ID]:[stopped]:[REBUILD]`, and after one more colon the number of the commit, if the topic has state by key. So
-an offset of a topic that was deleted is not taken for one of the topic that has its name now, and two clusters with
-one group are distinguished. Other metadata (none, or another tool's) says neither, and its offset is believed.
+`:[SEEK ID]:[stopped]:[REBUILD]`, after one more colon the number of the commit, if the topic has state by key, and
+after another one what `muster.core.deaths` notes. So an offset of a topic that was deleted is not taken for one of
+the topic that has its name now, and two clusters with one group are distinguished. Other metadata (none, or another
+tool's) says neither, and its offset is believed.
 
 Definitions
 -----------
@@ -25,6 +26,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from muster.core.deaths import NO_DEATHS, Deaths, parse_deaths
 from muster.core.model import Seek
 
 OFFSET_PROBLEM = "offset"
@@ -63,11 +65,18 @@ class Note:
     """Whether nothing of the topic is dead-lettered until a person answers (`muster.core.poison`)."""
     rebuild: int = 0
     """The number of the last rebuild, by which sinks forget what they stored under lower ones. It only grows."""
+    deaths: Deaths = NO_DEATHS
+    """Whose process has the partition, and the processes that died at this offset."""
 
     def after(self, seek: Seek) -> Note:
         """Return it as it is once `seek` is carried out, by whichever consumer, and however often."""
         rebuild = max(self.rebuild + 1, seek.rebuild) if seek.rebuild else self.rebuild
-        return replace(self, sought=seek.id, rebuild=rebuild)
+        return replace(self, sought=seek.id, rebuild=rebuild, deaths=Deaths(self.deaths.holder))
+
+    def at(self, offset: int, closing: bool) -> Note:
+        """Return it as it goes with `offset`, of a partition that is `closing` or not."""
+        deaths = self.deaths.after(offset, closing)
+        return self if deaths is self.deaths else replace(self, deaths=deaths)
 
 
 NO_NOTE = Note()
@@ -114,7 +123,8 @@ class Start:
 def format_stamp(cluster: str, topic_id: str, note: Note = NO_NOTE, seq: int = 0) -> str:
     """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown), as the commit
     with the number `seq` of its state (0: it has none)."""
-    said = [note.sought, STOPPED if note.stopped else "", str(note.rebuild or ""), str(seq or "")]
+    stopped, rebuild = STOPPED if note.stopped else "", str(note.rebuild or "")
+    said = [note.sought, stopped, rebuild, str(seq or ""), str(note.deaths)]
     while said and not said[-1]:
         said.pop()
     return ":".join([MARK, cluster, topic_id, *said])
@@ -124,11 +134,12 @@ def parse_stamp(metadata: str) -> Stamp | None:
     """Parse what metadata says, None if it is not ours."""
     mark, _, rest = metadata.partition(":")
     cluster, colon, rest = rest.partition(":")
-    topic_id, sought, stopped, rebuild, seq, *_ = (*rest.split(":"), "", "", "", "")
+    topic_id, sought, stopped, rebuild, seq, deaths, *_ = (*rest.split(":"), *5 * ("",))
     if not (mark == MARK and cluster and colon):
         return None
     number, commit = (int(each) if _NUMBER.fullmatch(each) else 0 for each in (rebuild, seq))
-    return Stamp(cluster, topic_id, Note(sought, stopped == STOPPED, number), commit)
+    note = Note(sought, stopped == STOPPED, number, parse_deaths(deaths))
+    return Stamp(cluster, topic_id, note, commit)
 
 
 def noted(committed: Committed | None, topic_id: str) -> Note:

@@ -37,6 +37,8 @@ class Failure:
 
     text: str = ""
     of_record: bool = True
+    death: bool = False
+    """Whether a process died that worked on it, but not this one."""
 
     @property
     def kind(self) -> str:
@@ -62,8 +64,9 @@ class Suspect:
 
     `whole` is how many times they are tried again as they were; `size` how many records are tried at once, 0 for all
     that failed together; `known` ends the shortest range that fails. `run` counts the records that passed since the
-    last one was answered. `failures` counts how many times the record at `offset` failed alone, `tries` has those
-    that can be its own fault; it is not tried before `retry_at`. `again`: it just failed as it is tried next.
+    last one was answered. `failures` counts how many times the record at `offset` failed alone, `deaths` how many
+    times that killed a process, `tries` has those that can be its own fault; it is not tried before `retry_at`.
+    `again`: it just failed as it is tried next.
     """
 
     failure: Failure
@@ -74,6 +77,7 @@ class Suspect:
     again: bool = False
     offset: int = -1
     failures: int = 0
+    deaths: int = 0
     tries: list[Try] = field(default_factory=list)
     retry_at: float = 0.0
 
@@ -171,6 +175,7 @@ class Turns:
         suspect.offset = offset
         suspect.retry_at = now + _pause(FIRST_PAUSE, suspect.failures, LONGEST_PAUSE)
         suspect.failures += 1
+        suspect.deaths += failure.death
         if failure.of_record:
             suspect.tries.append(Try(now, failure.kind))
 
@@ -204,6 +209,7 @@ class Turns:
         suspect.size = max(1, min(2 * (end - begin), rest))
         suspect.run += end - begin
         suspect.again, suspect.failures, suspect.tries, suspect.retry_at = False, 0, [], 0.0
+        suspect.deaths = 0
 
     def moved(self, ends: Mapping[TopicPartition, int], now: float) -> None:
         """Take note that partitions go on at `ends`, whether they were read up to there or not."""

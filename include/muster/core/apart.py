@@ -1,0 +1,99 @@
+"""Whose turn it is where partitions are in doubt: these are read apart from the others, in pieces, one at a time.
+
+What is noted of a partition (`muster.core.deaths`) goes with its commits; a piece is tried once that is acknowledged.
+While one is tried nothing else is, or it would be to blame for what that does. Pure; times are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from muster.core.deaths import APART, PAUSE, Deaths
+from muster.core.model import OffsetRange, TopicPartition
+from muster.core.ownership import Ownership
+from muster.core.turns import Turns
+
+
+class Apart:
+    """The partitions in doubt that one process holds."""
+
+    def __init__(self, own: Ownership, turns: Turns) -> None:
+        self._own = own
+        self._turns = turns
+        self._since: dict[TopicPartition, float] = {}
+        """Since when they are in doubt here."""
+        self._last: TopicPartition = ("", 0)
+        """The one that was tried last."""
+        self._had_turn = False
+        """Whether the turn before was not of the others."""
+        self._halved: dict[TopicPartition, int] = {}
+        """Records that are taken at once of partitions whose batches were too large for the process."""
+
+    def next(self, ready: Collection[TopicPartition], now: float) -> dict[TopicPartition, int | None]:
+        """Choose as `Turns.next` does; of partitions in doubt no more than a piece, and that alone."""
+        own, suspects, doubts = self._own, self._turns.suspects.keys(), self._own.in_doubt()
+        self._since = {
+            tp: self._since.get(tp, now if deaths.new else now - PAUSE) for tp, deaths in doubts.items()
+        }
+        possible = [tp for tp in doubts.keys() & set(ready) - suspects if now - self._since[tp] >= PAUSE]
+        for tp in [tp for tp, deaths in doubts.items() if deaths.tried and tp not in possible]:
+            own.doubt(tp, replace(doubts[tp], tried=False))
+        tried = next((tp for tp in possible if doubts[tp].tried), None)
+        if tried is not None:
+            return {} if tried in own.not_noted() else {tried: doubts[tried].size}
+        others = set(ready) - (doubts.keys() - suspects)
+        turn = {} if possible and not self._had_turn else self._turns.next(others, now)
+        self._had_turn = not turn
+        if possible and not turn and not own.not_noted() & set(possible):
+            self._last = min(possible, key=lambda tp: (tp <= self._last, tp))
+            own.doubt(self._last, replace(doubts[self._last], tried=True))
+        most = {tp: deaths.size for tp, deaths in doubts.items()} | self._halved
+        return {tp: min(limit or most[tp], most[tp]) if tp in most else limit for tp, limit in turn.items()}
+
+    def tried(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        """Take note that a batch of `ranges` has come to an end that is not the process's."""
+        for tp, deaths in self._own.in_doubt().items():
+            if deaths.tried and tp in ranges:
+                self._own.doubt(tp, replace(deaths, tried=False))
+
+    def begin(
+        self, begun: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Deaths]:
+        """Take note that partitions begin, which end at `ends` now: nothing is in doubt that comes later. Returns
+        those whose next record is not to be tried any more."""
+        deadly = {}
+        for tp in begun:
+            held = self._own.held[tp]
+            if held.in_doubt and tp in ends:
+                end = min(held.note.deaths.end, max(ends[tp], held.note.deaths.at + 1))
+                self._own.doubt(tp, replace(held.note.deaths, end=end))
+            if held.in_doubt and held.note.deaths.deadly:
+                deadly[tp] = held.note.deaths
+        return deadly
+
+    def follow(self, parked: Collection[TopicPartition], caught_up: Collection[TopicPartition] = ()) -> None:
+        """Doubt no more where all is read that was in doubt. If nothing of it killed the process, its size did: half
+        of it is taken at a time from then on."""
+        for tp, held in self._own.held.items():
+            deaths = held.note.deaths
+            if not deaths.size or tp in parked or held.position is None:
+                continue
+            if held.position >= deaths.end or tp in caught_up:
+                half = (held.position - deaths.at) // 2
+                if deaths.count == APART and half > deaths.size:
+                    self._halved[tp] = half
+                self._own.doubt(tp, Deaths(deaths.holder))
+        self._halved = {tp: most for tp, most in self._halved.items() if tp in self._own.held}
+
+    def words(self, parked: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Say which partitions are read apart, and why."""
+        return {
+            tp: (
+                f"topic {tp[0]!r}, partition {tp[1]}: {deaths.count} processes died at offset {deaths.at}; it is "
+                f"read apart, {deaths.size} record(s) at once up to offset {deaths.end}, to find the record. One "
+                "that kills its process twice alone waits for a person"
+            )
+            for tp, deaths in self._own.in_doubt().items()
+            if tp not in parked
+        }
