@@ -105,7 +105,7 @@ status: env ## Show what runs, where the UI is, and how to log in
 demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops everything at the end
 	@$(PYTHON) -m devstack.demo $(if $(filter 0,$(KEEP)),--no-keep,$(if $(KEEP),--keep))
 
-incident: env ## A poison record, a handler that hangs, a sink that is away, a seek back: a story with a proof; KEEP=0 as above
+incident: env ## Bad records, a handler that hangs, a sink that is away or flaps, tables that go back: a story with a proof; KEEP=0 as above
 	@$(PYTHON) -m devstack.incident $(if $(filter 0,$(KEEP)),--no-keep,$(if $(KEEP),--keep))
 
 test: fetch ## Run all tests, in three processes; they start servers of their own (PYTEST="-n 0": in one)

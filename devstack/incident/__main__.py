@@ -8,37 +8,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from devstack.airflow_api import AirflowApi
-from devstack.demo.cluster_view import ClusterView
-from devstack.demo.flights import FlightsProducer
 from devstack.demo.needs import Needs
-from devstack.demo.story import CONSUMER_TASK, TOPIC, Story, command, opened
+from devstack.demo.story import CONSUMER_TASK, TOPIC, command, opened
 from devstack.errors import DevstackError
 from devstack.incident.account import account
-from devstack.incident.command_line import muster, typed
+from devstack.incident.bad_records import BadRecords
+from devstack.incident.command_line import muster
 from devstack.incident.gaps import GapWatch
 from devstack.incident.handlers.flights import HANG, HANGS, MENDED
 from devstack.incident.kafka_log import produce_one, produced_and_replayed
 from devstack.incident.old_consumer import read_as_before
-from devstack.incident.report import Timeline, Verdict
-from devstack.incident.tables import Tables
-from devstack.postgresql import PostgreSQL
-from devstack.progress import Step, console
+from devstack.incident.part import CLUSTER, ON_CLUSTER, PARTITIONS, PATIENCE, SHARES
+from devstack.incident.report import Verdict
+from devstack.incident.stored_data import StoredData
+from devstack.progress import console
 from devstack.stack import Stack
 from muster.commands.table import COMMANDS
 from muster.settings.connections import ZooKeeperSettings
 
-CLUSTER = "incident"
-ON_CLUSTER = ("--cluster", CLUSTER)
 HANDLERS = Path(__file__).resolve().parent / "handlers"
-PARTITIONS = 6
-SHARES = [3, 3]
-RATE = 60.0
-"""Flights a second."""
 OLD_GROUP, OLD_EACH = "old-flights", 50
 """The consumer from before Muster, and how many flights of each partition it wrote."""
 POISONED = 0
@@ -52,9 +42,7 @@ BACK, BACK_SECONDS = "2m", 120.0
 """By how much the topic is sought back."""
 SHOWN_ERROR = 200
 """Characters of an error that the timeline has."""
-PATIENCE = 900.0
-"""Seconds that each thing may take on a machine that is busy with other things."""
-NEEDS = Needs("The incident", minutes=10, memory=5.0, disk=1.0)
+NEEDS = Needs("The incident", minutes=18, memory=5.0, disk=1.0)
 
 
 def settings(folder: Path) -> str:
@@ -84,15 +72,8 @@ def settings(folder: Path) -> str:
     return json.dumps({"clusters": {CLUSTER: cluster}}, indent=2)
 
 
-class Incident(Story):
-    """One run of the story on a stack that is up and has the database `database`. Times are in seconds."""
-
-    def __init__(self, stack: Stack, api: AirflowApi, view: ClusterView, database: PostgreSQL) -> None:
-        super().__init__(stack, api, view, FlightsProducer(stack.kafka.address, TOPIC, 0, RATE))
-        self.database = database
-        self.tables = Tables(stack.data / "delta", database.url("postgresql"))
-        self.timeline = Timeline()
-        self.stuck_dag = f"muster_stuck__{self.cluster}"
+class Incident(BadRecords, StoredData):
+    """One run of the whole story."""
 
     def run(self) -> Verdict:
         """Do everything and return what came of it. Raises TimeoutError or `DevstackError` with what did not come."""
@@ -111,6 +92,10 @@ class Incident(Story):
         self._hang()
         self._sink_goes_away()
         self._seek_back(since)
+        self._bad_records()
+        self._flapping_sink()
+        self._clear_a_table()
+        self._restore_a_table()
         return self._account(paused)
 
     def _move_in(self) -> None:
@@ -141,6 +126,7 @@ class Incident(Story):
             value = json.dumps(POISON).encode()
             offset = produce_one(self.stack.kafka.address, TOPIC, POISONED, value)
             where = f"{TOPIC} [{POISONED}], offset {offset}"
+            self.bad.add((POISONED, offset))
             self.timeline.say(f"A poison record arrives: {where}: {value.decode()}")
             with self.timeline.step("Poison: it is found, and tried alone for two minutes") as progress:
                 found = self.wait(
@@ -254,13 +240,13 @@ class Incident(Story):
             self.wait(progress, "the producer's end", lambda: not self.producer.running, PATIENCE)
             self.producer.join(5)
             self.wait(progress, "lag 0", lambda: self.view.lag(TOPIC) == 0, PATIENCE)
-            progress.result = f"{self.producer.produced:,} in all, and the poison record"
+            progress.result = f"{self.producer.produced:,} in all, and {len(self.bad)} bad records"
         with self.timeline.step("Proof: both tables are held against what is in Kafka") as progress:
             produced, replays = produced_and_replayed(self.stack.kafka.address, TOPIC, PARTITIONS)
-            if len(produced) != self.producer.produced + 1:
+            if len(produced) != self.producer.produced + len(self.bad):
                 raise DevstackError(
-                    f"topic {TOPIC!r} has {len(produced)} records, {self.producer.produced} flights and 1 poison "
-                    "record were produced; see Kafka's log"
+                    f"topic {TOPIC!r} has {len(produced)} records, {self.producer.produced} flights and "
+                    f"{len(self.bad)} bad records were produced; see Kafka's log"
                 )
             letters = self._letters()
             of_letters = {
@@ -272,65 +258,8 @@ class Incident(Story):
             found = account(produced, replayed, tables)
             progress.result = ", ".join(f"{name} has {rows.total():,} rows" for name, rows in tables.items())
         back = sum(bool(letter["replayed"]) for letter in letters)
-        return Verdict(found, 1, len(letters), back, paused, self.timeline)
-
-    def _muster(self, *arguments: str) -> Any:
-        """Give a command, and note it."""
-        answer = muster(*arguments)
-        self.timeline.say(f"$ {typed(*arguments)}")
-        return answer
-
-    def _answer(self, progress: Step, subject: str, option: str, done: Callable[[], bool]) -> None:
-        """Wait for a question, choose `option`, and again where Airflow puts it again, until it is `done`."""
-        answered = False
-
-        def asked_and_done() -> bool:
-            nonlocal answered
-            for question in self.api.questions(self.stuck_dag):
-                if question["subject"] == subject:
-                    self.timeline.say(f"Airflow asks: {subject} The answer: {option}")
-                    self.api.answer(self.stuck_dag, question, option)
-                    answered = True
-            return answered and done()
-
-        self.wait(progress, f"{subject!r} is asked, and {option!r} carried out", asked_and_done, PATIENCE)
-
-    def _settle(self, progress: Step) -> None:
-        """Wait until all that is in the topic now is written and committed."""
-        ends = self.wait(progress, "where the topic ends", lambda: self.view.ends(TOPIC), PATIENCE)
-
-        def written() -> bool:
-            committed = self.view.committed(TOPIC)
-            return all(committed.get(partition, 0) >= end for partition, end in ends.items())
-
-        self.wait(progress, f"up to {sum(ends.values()):,} is committed", written, PATIENCE)
-        progress.result = "all is written"
-
-    def _statuses(self) -> dict[str, dict[str, Any]]:
-        """Return the status of every consumer. Raises TimeoutError if one does not answer."""
-
-        def answered() -> dict[str, dict[str, Any]] | None:
-            found = self.view.statuses()
-            return found if len(found) == len(SHARES) else None
-
-        found: dict[str, dict[str, Any]] = self.wait(None, "all status pages", answered, PATIENCE)
-        return found
-
-    def _parked(self, statuses: dict[str, dict[str, Any]], offset: int | None = None) -> Any:
-        """Return what a person is asked about, at `offset` if there is one; None if nothing is."""
-        for status in statuses.values():
-            for failing in status["topics"].get(TOPIC, {}).get("failing", {}).values():
-                if failing["parked"] and offset in {None, failing["offset"]}:
-                    return failing
-        return None
-
-    def _consumer_of(self, pid: int) -> str | None:
-        found = (consumer for consumer, status in self.view.statuses().items() if status["pid"] == pid)
-        return next(found, None)
-
-    def _is_restarted(self, consumer: str, pid: int) -> bool:
-        status = self.view.statuses().get(consumer)
-        return status is not None and status["pid"] != pid
+        good = sum((letter["partition"], letter["offset"]) not in self.bad for letter in letters)
+        return Verdict(found, len(self.bad), len(letters), back, paused, self.timeline, good)
 
     def _given_again(self) -> int:
         """Return offsets that consumers have gone through, less their positions: grows by what a seek brings back."""
@@ -340,10 +269,13 @@ class Incident(Story):
             for status in self._statuses().values()
         )
 
-    def _letters(self) -> list[dict[str, Any]]:
-        """Return the dead letters, each with the topic that it is `in`."""
-        found = muster("deadletters", *ON_CLUSTER)
-        return [letter | {"in": found["topic"]} for letter in found["letters"]]
+    def _consumer_of(self, pid: int) -> str | None:
+        found = (consumer for consumer, status in self.view.statuses().items() if status["pid"] == pid)
+        return next(found, None)
+
+    def _is_restarted(self, consumer: str, pid: int) -> bool:
+        status = self.view.statuses().get(consumer)
+        return status is not None and status["pid"] != pid
 
 
 def make(folder: Path) -> Stack:

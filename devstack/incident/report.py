@@ -54,7 +54,8 @@ class Verdict:
 
     `poison` is how many records were produced that the handler could not take, `letters` how many went to the
     dead-letter topic, `replayed` how many of those were written back. `others_paused` is in seconds: the longest gap
-    between two batches of the partitions beside the poison record's, beyond the longest one before it.
+    between two batches of the partitions beside the poison record's, beyond the longest one before it. `good_judged`
+    counts the letters of records that the handler can take.
     """
 
     account: Account
@@ -63,6 +64,7 @@ class Verdict:
     replayed: int
     others_paused: float
     timeline: Timeline
+    good_judged: int = 0
 
     @property
     def good(self) -> bool:
@@ -71,6 +73,7 @@ class Verdict:
             self.account.missing == 0
             and self.account.duplicates == 0
             and self.poison == self.letters == self.replayed
+            and self.good_judged == 0
         )
 
     def show(self, console: Console) -> None:
@@ -84,5 +87,6 @@ class Verdict:
         return (
             f"incident: produced={self.account.produced} arrived={self.account.arrived} "
             f"dead_lettered={self.letters} replayed={self.replayed} missing={self.account.missing} "
-            f"duplicates={self.account.duplicates} others_paused_ms={self.others_paused * 1000:.0f}"
+            f"duplicates={self.account.duplicates} others_paused_ms={self.others_paused * 1000:.0f} "
+            f"good_judged={self.good_judged}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,26 @@ class Tables:
         values = zip(*(rows.column(name).to_pylist() for name in COLUMNS.names), strict=True)
         with psycopg.connect(self.database) as connection, connection.cursor() as cursor:
             cursor.executemany(f"INSERT INTO {TABLE} ({names}) VALUES ({markers})", list(values))  # noqa: S608
+
+    @property
+    def version(self) -> int:
+        """The version of the Delta table."""
+        return int(deltalake.DeltaTable(str(self.path)).version())
+
+    def restore(self, version: int) -> None:
+        """Restore the Delta table to a version."""
+        deltalake.DeltaTable(str(self.path)).restore(version)
+
+    def delete(self, topic: str, begins: Mapping[int, int]) -> None:
+        """Delete the rows of each partition from an offset on, from both tables."""
+        delta = deltalake.DeltaTable(str(self.path))
+        with psycopg.connect(self.database) as connection:
+            for partition, begin in begins.items():
+                delta.delete(f"topic = '{topic}' AND partition = {partition} AND offset >= {begin}")
+                connection.execute(
+                    f'DELETE FROM {TABLE} WHERE topic = %s AND partition = %s AND "offset" >= %s',  # noqa: S608
+                    (topic, partition, begin),
+                )
 
     def places(self) -> dict[str, Counter[Place]]:
         """Count the rows that each table has of each record, by the table's name."""

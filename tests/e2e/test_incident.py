@@ -18,7 +18,8 @@ from tests.support.debian_programs import needed
 from tests.support.only_long import only_long
 
 ALL_RIGHT = (
-    r"produced=(\d+) arrived=\1 dead_lettered=1 replayed=1 missing=0 duplicates=0 others_paused_ms=\d+"
+    r"produced=(\d+) arrived=\1 dead_lettered=34 replayed=34 missing=0 duplicates=0 others_paused_ms=\d+ "
+    r"good_judged=0"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,8 @@ def verdict(found: Account, letters: int = 1, replayed: int = 1) -> Verdict:
 
 def test_last_line_has_what_was_measured() -> None:
     assert verdict(Account(500, 499, 2)).last_line == (
-        "incident: produced=500 arrived=499 dead_lettered=1 replayed=1 missing=1 duplicates=2 others_paused_ms=812"
+        "incident: produced=500 arrived=499 dead_lettered=1 replayed=1 missing=1 duplicates=2 others_paused_ms=812 "
+        "good_judged=0"
     )
 
 
@@ -90,7 +92,9 @@ def test_last_line_has_what_was_measured() -> None:
 def test_verdict_is_good_if_all_of_it_happened_and_each_record_stands_once(
     found: Account, letters: int, replayed: int, good: bool
 ) -> None:
-    assert verdict(found, letters, replayed).good is good
+    made = verdict(found, letters, replayed)
+    assert made.good is good
+    assert not replace(made, good_judged=1).good
 
 
 def test_timeline_notes_the_result_of_a_step_and_nothing_of_one_that_fails(
