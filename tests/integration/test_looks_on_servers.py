@@ -43,14 +43,14 @@ def test_looks_of_a_real_kafka_are_kept_in_zookeeper(kafka: KafkaSettings, store
 
     try:
         assert store.look() == Look()
-        assert look_at(100.0).marks == {(topic, p): Mark(None, 100, points=((0, 1),)) for p in (0, 1)}
+        assert look_at(100.0).marks == {(topic, p): Mark(0, 100, points=((0, 1),)) for p in (0, 1)}
         committed.commit({(topic, 0): 1})
-        assert look_at(200.0).marks == {(topic, 1): Mark(None, 100, points=((0, 1), (0, 1)))}
+        assert look_at(200.0).marks == {(topic, 1): Mark(0, 100, points=((0, 1), (0, 1)))}
         committed.commit({(topic, 1): 0})
-        assert look_at(300.0).marks == {(topic, 1): Mark(0, 300, points=((0, 1), (0, 1)))}
+        assert look_at(300.0).marks == {(topic, 1): Mark(0, 100, points=((0, 1), (0, 1)))}
         committed.commit({(topic, 1): 0})
-        assert look_at(400.0).marks == {(topic, 1): Mark(0, 300, points=((0, 1), (0, 1)))}, (
-            "to commit it again is no movement"
+        assert look_at(400.0).marks == {(topic, 1): Mark(0, 100, points=((0, 1), (0, 1)))}, (
+            "to commit where it begins is no movement, nor to commit it again"
         )
         unknown = offsets.read({topic: frozenset({1, 7})}, {})
         assert unknown.errors

@@ -166,16 +166,22 @@ def test_state_command_names_the_right_that_is_missing(of, server: SecureKafka) 
     """Who may describe a changelog sees it, and may not read it."""
     admin = AdminClient(server.client_settings(), logger=librdkafka_logger())
     producer = Producer(server.client_settings(), logger=librdkafka_logger())
-    for cluster in (CLUSTER, "other"):
-        name = changelog_topic(cluster, "rights")
-        admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
-        producer.produce(name, b"x", b"\x01")
-    assert producer.flush(20) == 0
-    server.grant(["--add", "--allow-principal", f"User:{VIEWER}", "--operation", "Describe", "--topic", name])
-    with closing(Contents(of(VIEWER), GROUP, CLUSTER, "rights", 0)) as contents:
-        assert contents.position is None
-    with pytest.raises(KafkaError, match=f"allow this user Read and Describe on topic '{name}'"):
-        Contents(of(VIEWER), GROUP, "other", "rights", 0)
+    own, other = (changelog_topic(cluster, "rights") for cluster in (CLUSTER, "other"))
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in (own, other)]).values():
+        future.result(20)
+    try:
+        for name in (own, other):
+            producer.produce(name, b"x", b"\x01")
+        assert producer.flush(20) == 0
+        right = ["--allow-principal", f"User:{VIEWER}", "--operation", "Describe", "--topic", other]
+        server.grant(["--add", *right])
+        with closing(Contents(of(VIEWER), GROUP, CLUSTER, "rights", 0)) as contents:
+            assert contents.position is None
+        with pytest.raises(KafkaError, match=f"allow this user Read and Describe on topic '{other}'"):
+            Contents(of(VIEWER), GROUP, "other", "rights", 0)
+    finally:
+        for future in admin.delete_topics([own, other]).values():
+            future.result(20)
 
 
 @pytest.mark.parametrize(
