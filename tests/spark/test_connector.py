@@ -35,6 +35,7 @@ from muster.edges.kafka import GroupOffsets, KafkaError, TopicLister
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.connected_query import Holder, reading
+from tests.support.only_long import only_long
 from tests.support.secured import CONSUMER, GROUP, TOPIC, Passwords
 from tests.support.servers import running
 from tests.support.spark_topics import (
@@ -602,6 +603,7 @@ def test_topic_recreated_under_the_reader_fails_nothing_and_is_read_from_its_beg
     assert query.values(steady) == [*numbered("s", 10), "last"]
 
 
+@only_long
 def test_topic_made_again_after_leader_changes_beside_one_that_never_pauses(
     spark: SparkSession,
     tmp_path: Path,

@@ -110,7 +110,11 @@ FAULTS = (
     Fault("SIGKILL of advance_state before and after each write", kill_at_writes, planned=True, long=True),
     Fault("ZooKeeper stopped and started", stop_zookeeper, long=True),
     Fault("ZooKeeper frozen", freeze_zookeeper, long=True),
-    Fault("ZooKeeper killed in mid-rebalance, and its leader in the next one", kill_zookeeper_and_its_leader),
+    Fault(
+        "ZooKeeper killed in mid-rebalance, and its leader in the next one",
+        kill_zookeeper_and_its_leader,
+        long=True,
+    ),
     Fault("Consul killed and restarted", stop_consul, long=True),
     Fault("Consul's agent frozen", freeze_consul, long=True),
     Fault("Kafka's broker restarted", restart_kafka, long=True),
