@@ -18,6 +18,7 @@ from muster.monitoring.exposition import Runs, Scraped, exposition
 from tests.monitoring.metrics_page import Described, described
 from tests.support.claiming import ClaimingAgent
 from tests.support.scraped import CLUSTER, OFFSETS, live, topic
+from tests.support.told_states import ToldStates
 
 
 def exported(families: list[Metric]) -> dict[str, Described]:
@@ -53,7 +54,7 @@ def test_the_metrics_of_clusters() -> None:
 def test_the_metrics_of_a_consumer() -> None:
     now = [1000.0]
     shards = {("t", 0): ShardState(1, 1, 1, 1), ("t", 1): ShardState(restore=Restore(1, 2, 1.0, 0.0))}
-    agent = ClaimingAgent("me", clock=lambda: now[0], shards=lambda: shards)
+    agent = ClaimingAgent("me", clock=lambda: now[0], states=ToldStates(shards=shards))
     agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me", 1: "me"}, epoch=4), zxid=1)
     agent.block("isolated")
     agent.unblock("isolated")

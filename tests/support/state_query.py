@@ -68,14 +68,7 @@ class StateQuery:
         name: str = "me",
     ) -> None:
         self.states = States(CLUSTER, name, kafka, [".*"], folder)
-        self.agent = Agent(
-            name,
-            fencing=True,
-            has_state=self.states.has,
-            state_due=self.states.due,
-            drop_timer=self.states.drop_timer,
-            state_most=self.states.most,
-        )
+        self.agent = Agent(name, fencing=True, states=self.states)
         self._kafka, self._group, self._zxid = kafka, group, 0
         self._api = HttpServer(
             "local-api", make_local_api(self.agent, kafka, Bounds(most, LONGEST), 0.05, {}), "127.0.0.1", 0

@@ -37,7 +37,7 @@ class StatefulConsumer:
         incarnation: int = 0,
     ) -> None:
         self.states = States(CLUSTER, name, kafka, [".*"], folder)
-        self.agent = Agent(name, fencing=True, has_state=self.states.has)
+        self.agent = Agent(name, fencing=True, states=self.states)
         self.committer = Committer(self.agent, kafka, CLUSTER, True, states=self.states)
         self.keeper = Keeper(self.agent, self.states)
         self.confirms = confirms

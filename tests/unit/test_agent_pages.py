@@ -19,6 +19,7 @@ from muster.core.wire import parse_status
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.support.claiming import ClaimingAgent
 from tests.support.consumer_settings import consumer_settings
+from tests.support.told_states import ToldStates
 
 SECRET = "do-not-show"  # noqa: S105
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092", "sasl.password": SECRET})
@@ -127,7 +128,7 @@ def test_state_of_partitions_is_shown_as_it_is_read() -> None:
         ("t", 2): ShardState(differs="the group has none"),
         ("u", 0): ShardState(1, 1, 1, 1),
     }
-    agent = ClaimingAgent("me", shards=lambda: shards)
+    agent = ClaimingAgent("me", states=ToldStates(shards=shards))
     agent.assigned("t", TopicAssignment("k1:9092", "g", dict.fromkeys(range(4), "me"), epoch=4), zxid=1)
     client = page(agent)
     read = parse_status(client.get("/status").content, "here").topics["t"].shards

@@ -25,6 +25,7 @@ from muster.core.turns import Failure, Turns
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.support.told_states import ToldStates
 
 if TYPE_CHECKING:
     from muster.consumer.agent import Agent
@@ -140,7 +141,7 @@ class SimulatedAgent:
         self.fail_on_data_loss = False
         self.losses: dict[TopicPartition, Parked] = {}
         self.near: dict[str, TopicOffer] = {}
-        self.has_state: Callable[[str], bool] = lambda _topic: False
+        self.states = ToldStates()
         self.on_wait: Callable[[float], None] = lambda _: None
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
@@ -663,7 +664,7 @@ def test_loss_of_a_partition_with_state_is_committed_alone(
     agent: SimulatedAgent,
     logs: dict[str, Log],
 ) -> None:
-    agent.has_state = lambda topic: topic == T
+    agent.states = ToldStates(frozenset({T}))
     agent.hold(T, [0], topic_id="id")
     logs[SERVERS].bounds[T, 0] = (2, 5)
     logs[SERVERS].committed["g", (T, 0)] = 0

@@ -8,6 +8,7 @@ from muster.core.model import FailingRecord, Seek, SeekState, TopicAssignment, T
 from muster.core.ownership import Due, Place
 from muster.core.parking import Answer
 from muster.core.positions import Committed
+from tests.support.told_states import ToldStates
 
 TP: TopicPartition = ("t", 0)
 PLACE = Place("k:1", "g")
@@ -17,7 +18,8 @@ class Consumer:
     """An agent that is assigned a partition with state, claimed with offset 4 committed."""
 
     def __init__(self) -> None:
-        self.agent = Agent("me", fencing=True, has_state=lambda topic: topic == "t")
+        self.states = ToldStates(frozenset({"t"}))
+        self.agent = Agent("me", fencing=True, states=self.states)
         self.token = self.agent.query_started()
         self.agent.assigned("t", TopicAssignment("k:1", "g", {0: "me"}, 1, topic_id="id"), 1)
         with self.agent.change() as own:
@@ -99,7 +101,7 @@ def test_next_batch_waits_for_the_commit_of_the_last() -> None:
 
 def test_due_state_is_committed_where_it_stood() -> None:
     one = Consumer()
-    one.agent.state_due = lambda: frozenset({TP})
+    one.states.of_due = frozenset({TP})
     one.restored(None)
     one.batch(4, 9)
     assert one.agent.due_state([TP]) == frozenset(), "before the commit"
@@ -113,9 +115,8 @@ def test_due_state_is_committed_where_it_stood() -> None:
 
 
 def test_failing_timer_parks_its_partition_until_an_answer() -> None:
-    dropped: list[TopicPartition] = []
     one = Consumer()
-    one.agent.state_due, one.agent.drop_timer = lambda: frozenset({TP}), dropped.append
+    one.states.of_due = frozenset({TP})
     one.restored(None)
     one.batch(4, 9)
     one.commit()
@@ -130,13 +131,13 @@ def test_failing_timer_parks_its_partition_until_an_answer() -> None:
         assert not one.agent.answer(TP, 9, Answer.DEAD_LETTER, "ann")
         assert one.agent.answer(TP, 9, answer, "ann")
         assert one.agent.due_state([TP]) == {TP}
-    assert dropped == [TP]
+    assert one.states.dropped == [TP]
     assert one.agent.failing == {}
 
 
 def test_seek_frees_a_partition_from_its_failing_timer() -> None:
     one = Consumer()
-    one.agent.state_due = lambda: frozenset({TP})
+    one.states.of_due = frozenset({TP})
     one.restored(None)
     one.batch(4, 9)
     one.commit()

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from muster.consumer.measures import STALLED_AFTER, Counters, Measures, PartitionView, words
+from muster.consumer.stateless import Stateless
 from muster.core.apart import Apart
 from muster.core.failures import Failures
 from muster.core.model import (
@@ -136,16 +137,8 @@ class Agent:
     announces: bool = False
     handler_of: Callable[[str], int] = lambda _topic: 0
     """The number of a topic's handler."""
-    has_state: Callable[[str], bool] = lambda _topic: False
-    """Whether a topic has state by key."""
-    state_due: Callable[[], frozenset[TopicPartition]] = frozenset
-    """The partitions of which something of their state is due."""
-    drop_timer: Callable[[TopicPartition], None] = lambda _tp: None
-    """Leaves out the timer of a partition that fails."""
-    shards: Callable[[], Mapping[TopicPartition, ShardState]] = dict
-    """How the state of partitions stands."""
-    state_most: Callable[[TopicPartition], int | None] = lambda _tp: None
-    """The most records of a partition whose changes of state fit into a batch."""
+    states: Stateless = field(default_factory=Stateless)
+    """The state by key of the partitions."""
     on_poison: OnPoison = OnPoison.PARK
     fail_on_data_loss: bool = False
     """Whether a partition is parked of which Kafka has no more what is to be read next."""
@@ -202,7 +195,7 @@ class Agent:
             self.fencing,
             self.announces,
             self.longest_renewal,
-            self.has_state,
+            self.states.has,
             self.holder if self.fencing else "",
         )
         self._poison = Poison(self.handler_of)
@@ -438,7 +431,7 @@ class Agent:
                 return dict.fromkeys(again)
             turn = self._apart.next(readable - self._unread.all.keys(), now)
             return {
-                tp: _least(self._before_damage(tp, most), self.state_most(tp)) for tp, most in turn.items()
+                tp: _least(self._before_damage(tp, most), self.states.most(tp)) for tp, most in turn.items()
             }
 
     def _begin_apart(self, begun: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]) -> None:
@@ -461,7 +454,7 @@ class Agent:
     def due_state(self, idle: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         """Return the partitions without records, of those, of which something of their state is due: of one handler's
         topics."""
-        due = self.state_due() & set(idle)
+        due = self.states.due() & set(idle)
         with self._changed:
             due -= self._ownership.not_read(self.clock()).keys() | self._ownership.uncommitted()
             due -= self._parking.all.keys()
@@ -730,7 +723,7 @@ class Agent:
         )
 
     def batch_again(self, plan: BatchPlan) -> None:
-        """Have a batch planned again, which changes more of its state than it may: with as many as `state_most`."""
+        """Have a batch planned again, which changes more of its state than it may: with what `states.most` allows."""
         with self.change() as own:
             self._batch_began = None
             own.failed(plan)
@@ -1175,7 +1168,7 @@ class Agent:
             log.warning(
                 "topic %r, partition %d: %s; it is dropped, by %s", *tp, self._parking.all[tp].error, by
             )
-            self.drop_timer(tp)
+            self.states.drop_timer(tp)
         self._unpark(tp)
         return True
 
@@ -1235,7 +1228,7 @@ class Agent:
                 losses=self._counters.losses.whole(time.time()),
                 left_out=self._counters.left_out.losses.whole(time.time()),
                 rebuilds={tp: p.note.rebuild for tp, p in own.held.items() if p.note.rebuild},
-                shards={tp: shard for tp, shard in self.shards().items() if tp in own.held},
+                shards={tp: shard for tp, shard in self.states.status().items() if tp in own.held},
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),

@@ -106,7 +106,7 @@ class Committer:
         )
         group = GroupOffsets(settings, place.group_id)
         commits: Commits = (
-            FencedCommits(settings, self._cluster, group, self._agent.has_state)
+            FencedCommits(settings, self._cluster, group, self._agent.states.has)
             if self._fencing
             else GuardedCommits(group)
         )
@@ -266,7 +266,7 @@ class PlaceWorker:
                 if one.note.rebuild >= self._rebuilds.get((tp, one.claim_epoch), 0)
             }
             carried = {} if self._states is None else self._states.carry_all(due)
-            waiting = {tp for tp in due if self._agent.has_state(tp[0])} - carried.keys()
+            waiting = {tp for tp in due if self._agent.states.has(tp[0])} - carried.keys()
             due = {tp: one for tp, one in due.items() if tp not in waiting}
             offsets = {key: one.offset for key, one in due.items()}
             stamps = {tp: format_stamp(self._cluster, one.topic_id, one.note) for tp, one in due.items()}
@@ -345,7 +345,7 @@ class PlaceWorker:
                 self._agent.answer(tp, min(records), Answer.SKIP, "Kafka, which has no such record any more")
             elif records:
                 unread = about[tp].keys() - records.keys()
-                if unread and self._agent.has_state(tp[0]):
+                if unread and self._agent.states.has(tp[0]):
                     continue  # what its batch changed is written with all of its letters
                 ready[tp] = replace(due[tp], offset=min(unread)) if unread else due[tp]
                 letters[tp] = {

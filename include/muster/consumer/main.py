@@ -48,6 +48,7 @@ from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.stages import Stages
+from muster.consumer.stateless import Stateless
 from muster.consumer.status_page import make_status_page
 from muster.core.starting import Stage
 from muster.edges.consul import ConsulCluster, ConsulError
@@ -138,11 +139,7 @@ class Job:
             fencing=settings.fencing,
             announces=any(asks_to_know(handler) for handler in handlers.all),
             handler_of=handlers.number_of,
-            has_state=self._states.has if self._states is not None else lambda _topic: False,
-            state_due=self._states.due if self._states is not None else frozenset,
-            drop_timer=self._states.drop_timer if self._states is not None else lambda _tp: None,
-            shards=self._states.status if self._states is not None else dict,
-            state_most=self._states.most if self._states is not None else lambda _tp: None,
+            states=self._states or Stateless(),
             on_poison=settings.on_poison,
             fail_on_data_loss=fail_on_data_loss(settings.source_options),
             max_batch_time=settings.max_batch_time,

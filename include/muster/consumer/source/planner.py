@@ -219,7 +219,7 @@ class Planner:
         }
         # A rebuild, and of a partition with state any seek and loss, is a commit of its own.
         alone = {tp for tp, seek in plan.sought.items() if seek.rebuild}
-        alone |= {tp for tp in plan.sought.keys() | plan.jumps.keys() if self._agent.has_state(tp[0])}
+        alone |= {tp for tp in plan.sought.keys() | plan.jumps.keys() if self._agent.states.has(tp[0])}
         ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys() - alone
         return {
             tp: ends[tp] if most is None else min(ends[tp], plan.positions[tp] + most)

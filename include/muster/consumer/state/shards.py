@@ -25,6 +25,7 @@ from muster.consumer.state.handle import EXPIRIES, PROCESSING_TIME, TIMERS, firs
 from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, TakenUp, moved, take_up
 from muster.consumer.state.restores import Restores
 from muster.consumer.state.store import Change, Mark, Reader, Store, remove
+from muster.consumer.stateless import Stateless
 from muster.core.model import ShardState, TopicPartition
 from muster.core.ownership import Due, ToRestore
 from muster.edges.dead_letters import ToWrite
@@ -160,7 +161,7 @@ class Shard:
 
 
 @dataclass
-class States:
+class States(Stateless):
     """The state of the topics that one of `patterns` matches whole, of `cluster`'s consumer `consumer`.
 
     Local stores are below `folder`. Thread-safe; `clock` is monotonic, `wall` in seconds since the epoch.

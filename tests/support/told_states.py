@@ -1,0 +1,31 @@
+"""The state by key of an agent, as a test tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from muster.consumer.stateless import Stateless
+from muster.core.model import ShardState, TopicPartition
+
+
+@dataclass
+class ToldStates(Stateless):
+    """`topics` have state; `dropped` are the partitions whose timers were left out."""
+
+    topics: frozenset[str] = frozenset()
+    shards: Mapping[TopicPartition, ShardState] = field(default_factory=dict)
+    of_due: frozenset[TopicPartition] = frozenset()
+    dropped: list[TopicPartition] = field(default_factory=list)
+
+    def has(self, topic: str) -> bool:
+        return topic in self.topics
+
+    def due(self) -> frozenset[TopicPartition]:
+        return self.of_due
+
+    def drop_timer(self, tp: TopicPartition) -> None:
+        self.dropped.append(tp)
+
+    def status(self) -> Mapping[TopicPartition, ShardState]:
+        return self.shards
