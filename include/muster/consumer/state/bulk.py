@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from muster.consumer.state.codec import arrow_schema, pack, unpack
 from muster.consumer.state.errors import StateError
-from muster.consumer.state.handle import Overlay, key_bytes
+from muster.consumer.state.handle import Overlay, key_bytes, table_of
 from muster.consumer.state.position import Variable
 
 
@@ -72,7 +71,7 @@ class BulkState:
         return self._schemas[name]
 
     def _places(self, name: str, keys: Any) -> list[bytes]:
-        prefix = struct.pack(">H", self._variables[name].number)
+        prefix = table_of(self._variables[name].number)
         if isinstance(keys, pa.Table):
             rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
             return [prefix + key_bytes(row) for row in rows]

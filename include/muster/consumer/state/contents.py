@@ -7,7 +7,6 @@ a state may be larger than memory.
 from __future__ import annotations
 
 import json
-import struct
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,14 +19,21 @@ from pyspark.sql.types import Row, StructType
 
 from muster.consumer.state.codec import reader_of, unpack
 from muster.consumer.state.errors import StateError
-from muster.consumer.state.handle import LIST, MAP, TIMERS_OF_KEYS, key_bytes, key_of
+from muster.consumer.state.handle import (
+    LIST,
+    MAP,
+    MOMENT,
+    TIMERS_OF_KEYS,
+    end_of_key,
+    key_bytes,
+    key_of,
+    moment_of,
+    table_of,
+)
 from muster.consumer.state.position import KEY, Position, Variable
 from muster.consumer.state.store import Store
 from muster.edges.state_changelog import ChangelogReader, changelog_topic
 from muster.settings.connections import KafkaSettings
-
-_GENERATION, _NUMBER = 4, 6
-"""Where the generation ends in a key, and the number of its variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +84,6 @@ class Contents:
             mark = after
 
     @property
-    def _generation(self) -> bytes:
-        return b"" if self.position is None else self.position.generation.to_bytes(_GENERATION, "big")
-
-    @property
     def variables(self) -> dict[str, Variable]:
         """The variables by name."""
         return {} if self.position is None else dict(self.position.variables)
@@ -91,7 +93,7 @@ class Contents:
         if self.position is None:
             return 0, 0
         with closing(self._store.reader()) as reader:
-            sizes = [len(key) + len(data) for key, data in reader.scan(self._generation)]
+            sizes = [len(key) + len(data) for key, data in reader.scan(self.position.prefix)]
         return len(sizes), sum(sizes)
 
     def entries(self, variable: str | None = None) -> Iterator[Entry]:
@@ -112,9 +114,9 @@ class Contents:
         schema, map_names = schema_of(of.schema), schema_of(of.key_schema).names
         read, names = reader_of(schema), schema.names
         for rest, data in self._scan(of.number, key):
-            end = _GENERATION + int.from_bytes(rest[:_GENERATION], "big")
-            expires = int.from_bytes(data[:8], "big") if of.expires else None
-            body = data[8:] if of.expires else data
+            end, expires, body = end_of_key(rest), None, data
+            if of.expires:
+                expires, body = moment_of(data), data[MOMENT:]
             value = (
                 [_named(names, read(item)) for item in unpack(body)]
                 if of.kind == LIST
@@ -125,13 +127,16 @@ class Contents:
 
     def _timers(self, key: bytes) -> Iterator[Entry]:
         for rest, _ in self._scan(TIMERS_OF_KEYS, key):
-            yield Entry(key_of(rest[:-8]), at=int.from_bytes(rest[-8:], "big"))
+            yield Entry(key_of(rest[:-MOMENT]), at=moment_of(rest[-MOMENT:]))
 
     def _scan(self, number: int, key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield what stands under a number and begins with a grouping key, without generation and number."""
+        if self.position is None:
+            return
+        begins = self.position.prefix + table_of(number)
         with closing(self._store.reader()) as reader:
-            for found, data in reader.scan(self._generation + struct.pack(">H", number) + key):
-                yield found[_NUMBER:], data
+            for found, data in reader.scan(begins + key):
+                yield found[len(begins) :], data
 
     def close(self) -> None:
         """Remove the store."""

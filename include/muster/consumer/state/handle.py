@@ -27,6 +27,8 @@ LARGEST = 900_000
 """Bytes of the largest entry: its key in the changelog, and its value."""
 TIMERS, TIMERS_OF_KEYS, EXPIRIES = 0xFFF0, 0xFFF1, 0xFFF2
 """The numbers of the tables that are no variables."""
+MOMENT = 8
+"""Bytes of a moment in keys and values."""
 NO_TIME, PROCESSING_TIME, EVENT_TIME = "None", "ProcessingTime", "EventTime"
 VALUE, LIST, MAP = "value", "list", "map"
 _MISSING: Any = object()
@@ -120,7 +122,7 @@ class Overlay:
 
     def clear(self, number: int) -> None:
         """Delete all of a variable that is stored."""
-        for key, _ in self._below.scan(self._generation + struct.pack(">H", number)):
+        for key, _ in self._below.scan(self._generation + table_of(number)):
             self.delete(key[4:])
 
     def written(self) -> tuple[list[bytes], list[bytes | None]]:
@@ -136,7 +138,7 @@ class _Variable:
         self._read = reader_of(schema)
         self._fit = fitting(schema)
         self._ttl = ttl
-        self.prefix = struct.pack(">H", of.number)
+        self.prefix = table_of(of.number)
 
     @property
     def _key(self) -> bytes:
@@ -147,16 +149,16 @@ class _Variable:
         if data is None:
             return None
         if self._ttl:
-            if int.from_bytes(data[:8], "big") <= self._handle.now:
+            if moment_of(data) <= self._handle.now:
                 return None
-            data = data[8:]
+            data = data[MOMENT:]
         return read(data)
 
     def _put(self, key: bytes, data: bytes, until: int = 0) -> None:
         if self._ttl:
             at = (until or self._handle.now + self._ttl).to_bytes(8, "big")
             self._forget_expiry(key)
-            self._handle.overlay.put(_table(EXPIRIES) + at + key, b"", _table(EXPIRIES))
+            self._handle.overlay.put(table_of(EXPIRIES) + at + key, b"", table_of(EXPIRIES))
             data = at + data
         self._handle.overlay.put(key, data, self._listed())
 
@@ -171,7 +173,7 @@ class _Variable:
 
     def _forget_expiry(self, key: bytes) -> None:
         if self._ttl and (data := self._handle.overlay.get(key)) is not None:
-            self._handle.overlay.delete(_table(EXPIRIES) + data[:8] + key)
+            self._handle.overlay.delete(table_of(EXPIRIES) + data[:8] + key)
 
     def _packed(self, value: Any) -> bytes:
         """Write a value, which has to be what the schema says."""
@@ -430,8 +432,8 @@ class Handle(StatefulProcessorHandle):
         if expiryTimestampMs < 0:
             raise StateError(f"a timer at {expiryTimestampMs} ms is before 1970")
         at, key = int(expiryTimestampMs).to_bytes(8, "big"), self.key_under_way()
-        self.overlay.put(_table(TIMERS) + at + key, b"", _table(TIMERS))
-        of_key = _table(TIMERS_OF_KEYS) + key
+        self.overlay.put(table_of(TIMERS) + at + key, b"", table_of(TIMERS))
+        of_key = table_of(TIMERS_OF_KEYS) + key
         self.overlay.put(of_key + at, b"", of_key)
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
@@ -440,14 +442,14 @@ class Handle(StatefulProcessorHandle):
 
     def listTimers(self) -> Iterator[int]:
         """Yield the times of the timers of the key under way."""
-        prefix = _table(TIMERS_OF_KEYS) + self.key_under_way()
+        prefix = table_of(TIMERS_OF_KEYS) + self.key_under_way()
         return iter([int.from_bytes(key[-8:], "big") for key, _ in self.overlay.scan(prefix)])
 
     def drop_timer(self, at: int, key: bytes) -> None:
         """Remove a timer of `key`."""
         moment = at.to_bytes(8, "big")
-        self.overlay.delete(_table(TIMERS) + moment + key)
-        self.overlay.delete(_table(TIMERS_OF_KEYS) + key + moment)
+        self.overlay.delete(table_of(TIMERS) + moment + key)
+        self.overlay.delete(table_of(TIMERS_OF_KEYS) + key + moment)
 
     def due_timers(self, until: int) -> list[tuple[int, bytes]]:
         """Return the timers up to a time, with their keys, oldest first."""
@@ -458,9 +460,9 @@ class Handle(StatefulProcessorHandle):
         for at, key in _by_time(self.overlay, EXPIRIES, self.now):
             if self.overlay.size > most:
                 break
-            self.overlay.delete(_table(EXPIRIES) + at.to_bytes(8, "big") + key)
+            self.overlay.delete(table_of(EXPIRIES) + at.to_bytes(8, "big") + key)
             data = self.overlay.get(key)
-            if data is not None and int.from_bytes(data[:8], "big") == at:
+            if data is not None and moment_of(data) == at:
                 self.overlay.delete(key)
 
 
@@ -475,20 +477,31 @@ def key_of(data: bytes) -> tuple[Any, ...]:
     return tuple(unpack(data[4:]))
 
 
-def first_due(below: Below, generation: int, table: int) -> int | None:
+def end_of_key(data: bytes) -> int:
+    """Return where the grouping key ends that `data` begins with."""
+    return 4 + int.from_bytes(data[:4], "big")
+
+
+def moment_of(data: bytes) -> int:
+    """Return the moment that `data` begins with, in milliseconds: of a value with a TTL, when it expires."""
+    return int.from_bytes(data[:MOMENT], "big")
+
+
+def first_due(below: Below, generation: bytes, table: int) -> int | None:
     """Return the time of the first entry of a table by time, None if it is empty."""
-    prefix = generation.to_bytes(4, "big") + _table(table)
+    prefix = generation + table_of(table)
     found = next(below.scan(prefix), None)
-    return None if found is None else int.from_bytes(found[0][len(prefix) : len(prefix) + 8], "big")
+    return None if found is None else moment_of(found[0][len(prefix) :])
 
 
 def _by_time(overlay: Overlay, table: int, until: int) -> Iterator[tuple[int, bytes]]:
-    prefix = _table(table)
+    prefix = table_of(table)
     for key, _ in overlay.scan(prefix, prefix + (until + 1).to_bytes(8, "big")):
         yield int.from_bytes(key[2:10], "big"), key[10:]
 
 
-def _table(number: int) -> bytes:
+def table_of(number: int) -> bytes:
+    """Return what keys of a variable, or of a table by time, begin with behind their generation."""
     return struct.pack(">H", number)
 
 

@@ -65,8 +65,13 @@ class Position:
 
     @property
     def generation(self) -> int:
-        """The first four bytes of the keys of state, as a number."""
+        """`prefix` as a number."""
         return FIRST + self.rebuild
+
+    @property
+    def prefix(self) -> bytes:
+        """What the keys of state begin with."""
+        return self.generation.to_bytes(4, "big")
 
     def text(self) -> bytes:
         """Write it for the changelog."""

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -129,11 +130,8 @@ class Shard:
     def look(self) -> None:
         """See what is due next, and how large the store is."""
         tables = [EXPIRIES, *([TIMERS] if self.position.time_mode == PROCESSING_TIME else [])]
-        reader = self.store.reader()
-        try:
-            found = [first_due(reader, self.position.generation, table) for table in tables]
-        finally:
-            reader.close()
+        with closing(self.store.reader()) as reader:
+            found = [first_due(reader, self.position.prefix, table) for table in tables]
         self.due = min((at for at in found if at is not None), default=None)
         entries, taken = self.store.count()
         self.size = max(0, entries - 1), taken  # one is the position
@@ -143,11 +141,8 @@ class Shard:
         if not position.rebuild:
             return []
         try:
-            reader = self.store.reader()
-            try:
-                return reader.below(position.generation.to_bytes(4, "big"), DELETED_AT_ONCE)
-            finally:
-                reader.close()
+            with closing(self.store.reader()) as reader:
+                return reader.below(position.prefix, DELETED_AT_ONCE)
         except StateStoreError:
             return []  # the next batch, or the write after this commit, fails with it
 
