@@ -29,9 +29,9 @@ from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
 from muster.core.state_machine import advance
-from muster.core.wire import WireError
+from muster.core.wire import WireError, to_iso
 from muster.edges.consul_api import ConsulError, read_answer
-from muster.edges.consul_keys import iso, read_object, seconds
+from muster.edges.consul_keys import read_object, seconds
 from muster.edges.consul_members import GREATEST_WEIGHT, LEAST_WEIGHT, Registration, to_consumer
 from muster.edges.status import StatusFailure, poll_statuses
 from muster.settings.clusters import load_clusters
@@ -49,7 +49,7 @@ def test_moments_that_cannot_be_written_again_end_no_run(moment: str) -> None:
     for key, value in (("since", moment), ("missing", {"a": moment})):
         with pytest.raises(WireError, match=f"/x is not a topic state: {key}.*1970"):
             wire.parse_state(json.dumps({**STATE, key: value}).encode(), "/x")
-    assert iso(seconds(moment)) == "1970-01-01T00:00:00.000+00:00"
+    assert to_iso(seconds(moment)) == "1970-01-01T00:00:00.000+00:00"
 
 
 def test_a_reason_that_is_no_unicode_or_huge_is_written_so_that_it_can_be_read() -> None:

@@ -16,6 +16,7 @@ import click
 
 from muster.cli.errors import explained, read_clusters
 from muster.cli.history import seconds
+from muster.cli.options import CLUSTER, ListsByDefault
 from muster.cli.tables import console, table
 from muster.commands.actions.dead_letters import MOST, NoLettersError, Wanted, foresee, place_of
 from muster.commands.actions.dead_letters import replay as write_back
@@ -33,7 +34,7 @@ VIA = "command line"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FILTERS = (
-    click.option("--cluster", help="As in the settings; the only one, unless there are several."),
+    CLUSTER,
     click.option("--topic", help="Only records of this topic."),
     click.option("--partition", type=click.IntRange(0), help="Only records of this partition."),
     click.option("--error", help="Only those whose error holds this text."),
@@ -46,16 +47,6 @@ def _filtered(function: Function) -> Function:
     for option in reversed(_FILTERS):
         function = option(function)
     return function
-
-
-class ListsByDefault(click.Group):
-    """Lists without a further command, so that the options of the list are the command's own."""
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Take what begins with no command of the group for the list's."""
-        if not args or args[0] not in {*self.commands, "-h", "--help"}:
-            args = ["list", *args]
-        return super().parse_args(context, args)
 
 
 @click.group(cls=ListsByDefault)

@@ -13,12 +13,14 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from muster.cli.errors import explained, read_clusters
+from muster.cli.options import CLUSTER
 from muster.cli.tables import console
 from muster.cluster.sources import Opener, Sources
 from muster.core.history import CommandEntry, Record, Unreadable
 from muster.core.model import Move
 from muster.core.partition_list import format_partitions
 from muster.core.rebalances import Event, Quiet, Rebalance, events
+from muster.core.wire import to_iso
 from muster.settings.cluster_settings import Duration
 
 PAGE = 200
@@ -40,7 +42,7 @@ def seconds(_context: click.Context, _parameter: click.Parameter, text: str | No
 
 
 @click.command()
-@click.option("--cluster", help="As in the settings; the only one, unless there are several.")
+@CLUSTER
 @click.option("--since", callback=seconds, help="Only what happened in the last 30m, 2h, ...")
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many events."
@@ -147,8 +149,8 @@ def _plain(event: Event) -> Mapping[str, Any]:
         return {
             "kind": "rebalance",
             "topic": event.topic,
-            "began": _iso(event.began),
-            "ended": None if event.ended is None else _iso(event.ended),
+            "began": to_iso(event.began),
+            "ended": None if event.ended is None else to_iso(event.ended),
             "seconds": round(event.seconds, 3),
             "phases": [{"state": str(phase.state), "seconds": phase.seconds} for phase in event.phases],
             "moved": event.moved,
@@ -161,14 +163,10 @@ def _plain(event: Event) -> Mapping[str, Any]:
             "whole": event.whole,
         }
     if isinstance(event, Quiet):
-        return {"kind": "quiet", **asdict(event), "at": _iso(event.at)}
+        return {"kind": "quiet", **asdict(event), "at": to_iso(event.at)}
     plain = asdict(event)
-    return {"kind": plain.pop("kind"), **plain, "at": _iso(event.at)}
+    return {"kind": plain.pop("kind"), **plain, "at": to_iso(event.at)}
 
 
 def _when(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from muster.cli.options import CLUSTER
 from muster.cli.plan_output import as_json, show
 from muster.cli.status import read_cluster
 from muster.cli.what_if import JoiningType, PairType
@@ -22,7 +23,7 @@ from muster.settings.cluster_settings import AssignorSettings
 
 
 @click.command()
-@click.option("--cluster", help="As in the settings; the only one, unless there are several.")
+@CLUSTER
 @click.option("--assignor", help="Plan with this one, by name or dotted path, instead of the cluster's own.")
 @click.option(
     "--assignor-option",

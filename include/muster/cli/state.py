@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.deadletters import ListsByDefault
 from muster.cli.errors import end, explained, read_clusters
+from muster.cli.options import CLUSTER, ListsByDefault
 from muster.cli.status import SHOWN
 from muster.cli.tables import console, cut, table
 from muster.core.partition_list import format_partitions
 from muster.core.partitioner import partition_of
+from muster.core.wire import to_iso
 from muster.edges.kafka import TopicLister
 from muster.edges.state_changelog import changelog_topic
 from muster.settings.cluster_settings import ClusterSettings
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 WRONG = 2
 """Exit code where the question is wrong."""
 
-_CLUSTER = click.option("--cluster", help="As in the settings; the only one, unless there are several.")
 _JSON = click.option("--json", "as_text", is_flag=True, help="Print JSON, always in full.")
 
 
@@ -40,7 +39,7 @@ def state() -> None:
 
 
 @state.command("list")
-@_CLUSTER
+@CLUSTER
 @click.option("--topic", help="Only the state of this topic.")
 @click.option("--all", "everything", is_flag=True, help="Show the list in full.")
 @_JSON
@@ -92,7 +91,7 @@ def list_(cluster: str | None, topic: str | None, everything: bool, as_text: boo
     help="Where to look, if not where Kafka's partitioner puts the key.",
 )
 @click.option("--columns", is_flag=True, help='KEY is JSON with the columns of the key, such as ["a", 3].')
-@_CLUSTER
+@CLUSTER
 @_JSON
 def show(
     topic: str, key: str, partition: int | None, columns: bool, cluster: str | None, as_text: bool
@@ -130,7 +129,7 @@ def show(
 @click.argument("partition", type=click.IntRange(0))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, writable=True))
 @click.option("--variable", help="Only this one; Parquet takes one, and so needs it where there are several.")
-@_CLUSTER
+@CLUSTER
 @_JSON
 def export(
     topic: str, partition: int, file: Path, variable: str | None, cluster: str | None, as_text: bool
@@ -300,6 +299,4 @@ def _plain(contents: Contents) -> dict[str, Any]:
 
 
 def _when(milliseconds: int | None) -> str | None:
-    if milliseconds is None:
-        return None
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    return None if milliseconds is None else to_iso(milliseconds / 1000)

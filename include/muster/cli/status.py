@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from muster.cli.errors import explained, read_clusters
+from muster.cli.options import CLUSTER
 from muster.cli.tables import console, cut, listed, table
 from muster.cluster.condition import Condition, ConsumerState
 from muster.cluster.problems import of_time
@@ -37,7 +38,7 @@ _PLACES = (
 
 
 @click.command()
-@click.option("--cluster", help="As in the settings; the only one, unless there are several.")
+@CLUSTER
 @click.option(
     "--check", is_flag=True, help="End with exit code 5 unless all topics are Stable and all is well."
 )

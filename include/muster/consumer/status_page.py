@@ -16,7 +16,6 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, HTTPException, Query, Response, status
@@ -27,7 +26,7 @@ import muster
 from muster.consumer.agent import STOPPING, Agent, AgentSnapshot
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.model import Loss, ShardState, TopicPartition
-from muster.core.wire import PROTOCOL
+from muster.core.wire import PROTOCOL, to_iso
 from muster.settings.consumer import ConsumerSettings
 
 UNHEALTHY_AFTER = 10
@@ -238,6 +237,4 @@ def _losses(losses: Mapping[TopicPartition, tuple[Loss, ...]], topic: str) -> di
 
 
 def _iso(moment: float | None) -> str | None:
-    if moment is None:
-        return None
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+    return None if moment is None else to_iso(moment)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.wire import LAST_MOMENT, check_id
+from muster.core.wire import LAST_MOMENT, check_id, to_iso
 from muster.edges.consul_api import ConsulApi, ConsulError, address, not_understood
 from muster.settings.connections import ConsulSettings
 
@@ -137,12 +137,7 @@ def said(value: Mapping[str, object]) -> dict[str, Any]:
 
 def text(by: str, why: str, at: float, more: Mapping[str, Any] | None = None) -> str:
     """Format the value of a key with who, when (`at`, seconds since the epoch) and why, and `more`."""
-    return json.dumps({**(more or {}), "who": by, "when": iso(at), "why": why})
-
-
-def iso(moment: float) -> str:
-    """Format seconds since the epoch as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+    return json.dumps({**(more or {}), "who": by, "when": to_iso(at), "why": why})
 
 
 def seconds(text: object) -> float:

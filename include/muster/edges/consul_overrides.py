@@ -52,10 +52,19 @@ from muster.core.overrides import (
     TopicOverride,
 )
 from muster.core.subscription import check_pattern
-from muster.core.wire import MAX_EPOCH, SEEK_ID, TOPIC_ID, WireError, check_id, check_topic, parse_partition
+from muster.core.wire import (
+    MAX_EPOCH,
+    SEEK_ID,
+    TOPIC_ID,
+    WireError,
+    check_id,
+    check_topic,
+    parse_partition,
+    to_iso,
+)
 from muster.edges.consul_answers import STANDING, parse_standing
 from muster.edges.consul_api import LARGEST_VALUE, SMALLER
-from muster.edges.consul_keys import Key, Keys, iso, of_consumer, read_object, said, seconds, text
+from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, seconds, text
 
 ISOLATED, DRAINED, PINNED, EXCLUDED = "isolated", "drained", "pinned", "excluded"
 TOPICS = "topics"
@@ -268,7 +277,7 @@ class OverrideStore:
 
     def note_deployment(self, deployment: Deployment, before: Deployment | None) -> bool:
         """Note which deployment coordinates the cluster, in place of `before`; False if the key has changed since."""
-        where = {"zookeeper": deployment.hosts, "path": deployment.path, "when": iso(deployment.at)}
+        where = {"zookeeper": deployment.hosts, "path": deployment.path, "when": to_iso(deployment.at)}
         cas = 0 if before is None else before.modified
         return self._keys.api.put_key(self._keys.prefix + DEPLOYMENT, json.dumps(where), cas=cas)
 

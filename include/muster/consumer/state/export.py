@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from muster.consumer.state.contents import Contents, Entry, schema_of
 from muster.consumer.state.handle import LIST, MAP
+from muster.core.wire import to_iso
 
 AT_ONCE = 50_000
 """Entries that are written at once."""
@@ -23,10 +24,10 @@ AT_ONCE = 50_000
 def plain(entry: Entry) -> dict[str, Any]:
     """Return an entry as JSON has it: `key` and `timer`, or `key`, `variable`, `value`, `of` (a map), `expires`."""
     if entry.at is not None:
-        return {"key": _jsonable(list(entry.key)), "timer": _iso(entry.at)}
+        return {"key": _jsonable(list(entry.key)), "timer": to_iso(entry.at / 1000)}
     found = {"key": entry.key, "variable": entry.variable, "of": entry.of, "value": entry.value}
     found = {name: _jsonable(value) for name, value in found.items() if value is not None}
-    return found if entry.expires is None else {**found, "expires": _iso(entry.expires)}
+    return found if entry.expires is None else {**found, "expires": to_iso(entry.expires / 1000)}
 
 
 def write_json(contents: Contents, path: Path, variable: str | None) -> int:
@@ -76,10 +77,6 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 def _key(entry: Entry) -> Any:
     return entry.key[0] if len(entry.key) == 1 else json.dumps(_jsonable(list(entry.key)))
-
-
-def _iso(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _jsonable(value: Any) -> Any:
