@@ -161,8 +161,8 @@ def test_key_is_shown_where_kafkas_partitioner_puts_it(
             f"anna --partition {other}",
             f"Kafka's default partitioner puts that key into partition {place}: --partition",
         ),
-        ("nobody", "if the producer uses another one, name the partition with --partition"),
-        (f"nobody --partition {partition_of(b'nobody', PARTITIONS)}", "has all its keys"),
+        ("absent", "if the producer uses another one, name the partition with --partition"),
+        (f"absent --partition {partition_of(b'absent', PARTITIONS)}", "has all its keys"),
     ):
         done = give(f"show {topic} {typed}")
         assert (done.exit_code, done.stdout) == (2, "")

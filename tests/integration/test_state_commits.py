@@ -310,7 +310,7 @@ def test_seeks_move_both_positions_and_a_rebuild_empties(
     number = 1_764_000_000
     assert move(one, world, eventually, Seek("s3", 0, number, SeekState.REBUILD)).rebuild == number
     assert one.state(world.topic) == {}
-    assert world.state() == {}, "what nobody reads any more is deleted"
+    assert world.state() == {}, "what is read no more is deleted"
     process(one, world, eventually, 10, {b"b": b"1"})
     one.reads(world.topic, {0: "two"}, 2)
     eventually(lambda: one.offered() == set(), 60, "closed")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -679,47 +679,47 @@ def longest_pause(arrivals: dict[int, float]) -> float:
 
 
 @contextmanager
+def in_background(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Have a thread do it until the event; its error is raised."""
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        doing = pool.submit(work, over)
+        try:
+            yield
+        finally:
+            over.set()
+            doing.result(60)
+
+
+@contextmanager
 def reading_beside(kafka: KafkaSettings, topic: str) -> Iterator[dict[int, float]]:
     """Read a topic with a plain client, in the background; yield when each offset arrived."""
     arrived: dict[int, float] = {}
-    over = threading.Event()
     consumer = Consumer({**kafka.config, "group.id": "beside"})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
 
-    def read() -> None:
+    def read(over: threading.Event) -> None:
         while not over.is_set():
             message = consumer.poll(0.2)
             if message is not None and not message.error():
                 arrived[message.offset()] = time.monotonic()
 
-    with ThreadPoolExecutor(1) as pool:
-        reader = pool.submit(read)
-        try:
-            yield arrived
-        finally:
-            over.set()
-            reader.result(60)
-            consumer.close()
+    with closing(consumer), in_background(read):
+        yield arrived
 
 
 @contextmanager
 def writing_steadily(kafka: KafkaSettings, topic: str) -> Iterator[list[str]]:
     """Write ten records a second, whose values it yields, in the background."""
     written: list[str] = []
-    over = threading.Event()
 
-    def write() -> None:
+    def write(over: threading.Event) -> None:
         while not over.wait(0.1):
             produce(kafka, topic, {0: [f"s{len(written)}"]})
             written.append(f"s{len(written)}")
 
-    with ThreadPoolExecutor(1) as pool:
-        writer = pool.submit(write)
-        try:
-            yield written
-        finally:
-            over.set()
-            writer.result(60)
+    with in_background(write):
+        yield written
 
 
 def test_agent_that_is_away_for_a_moment_fails_nothing(

@@ -89,15 +89,16 @@ def _not_spoken(part: Part, name: str, settings: KafkaSettings) -> Check | None:
 
 def _state(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listing: TopicListing) -> Check:
     """Check the changelogs. Only a handler knows which topics it writes to."""
-    patterns = cluster.consumers.state
     topics = [
         topic
         for topic in sorted(listing.partitions)
-        if cluster.topics.includes(topic) and any(re.fullmatch(pattern, topic) for pattern in patterns)
+        if cluster.topics.includes(topic) and cluster.has_state(topic)
     ]
     if not topics:
         step = "correct 'state' of the consumers: regular expressions of whole names of topics that are read"
-        return part.warning(STATE, f"no topic that is read has state by {', '.join(patterns)}", step)
+        return part.warning(
+            STATE, f"no topic that is read has state by {', '.join(cluster.consumers.state)}", step
+        )
     wrong: list[str] = []
     for topic in topics:
         try:

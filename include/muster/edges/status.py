@@ -187,15 +187,14 @@ def _of_cluster(status: ConsumerStatus, cluster: str, url: str) -> ConsumerStatu
 
 
 def _about(topics: Collection[str], failures: bool = False) -> httpx.QueryParams | None:
-    """Return the query that names `topics`, and asks for `failures`; None where that is longer than `LONGEST_QUERY`,
-    or there is nothing to say."""
+    """Return the query that names `topics`, unless that is longer than `LONGEST_QUERY`, and asks for `failures`; None
+    where there is nothing to say."""
     more = {"failures": "true"} if failures else {}
-    if not topics or sum(map(len, topics)) > LONGEST_QUERY:
-        return (
-            httpx.QueryParams(more) if more else None
-        )  # found before a long query is made, a thousand times
-    about = httpx.QueryParams({"topic": sorted(topics), **more})
-    return about if len(str(about)) <= LONGEST_QUERY else None
+    if topics and sum(map(len, topics)) <= LONGEST_QUERY:  # else none is made only to be seen too long
+        about = httpx.QueryParams({"topic": sorted(topics), **more})
+        if len(str(about)) <= LONGEST_QUERY:
+            return about
+    return httpx.QueryParams(more) if more else None
 
 
 def was_refused(error: BaseException | None) -> bool:
