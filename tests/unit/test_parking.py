@@ -364,6 +364,7 @@ def test_answers_are_not_asked_for_while_nothing_fails(
     answers = PoisonAnswers(consumer.agent, Box())  # type: ignore[arg-type]
     monkeypatch.setattr("muster.consumer.poison_answers.LOOK", 0.01)
     monkeypatch.setattr(answers, "look", asked.set)
+    monkeypatch.setattr(answers, "look_at_standing", asked.set)
     thread = threading.Thread(target=answers.run, args=(beats.release,))
     thread.start()
     for _ in range(3):

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from muster.consumer import poison_answers
 from muster.consumer.poison_answers import PoisonAnswers
+from muster.consumer.query import QuerySupervisor
 from muster.core.failures import MOST, Failures
 from muster.core.model import TopicPartition
 from muster.core.overrides import StandingAnswer
@@ -14,6 +16,7 @@ from muster.core.parking import Answer, OnPoison
 from muster.core.poison import HOUR, Poison
 from muster.core.turns import Failure
 from muster.core.wire import parse_status
+from muster.edges.consul import ConsulError
 from muster.edges.consul_answers import GivenAnswer
 from tests.support.planned_consumer import PLACE, PlannedKafka
 from tests.support.poisoned_consumer import POISON, Consumer
@@ -30,8 +33,13 @@ class Box:
     def __init__(self, *standing: StandingAnswer, left: int = 0) -> None:
         self.given = standing
         self.left = left
+        self.reads = 0
+        self.away = False
 
     def standing(self) -> tuple[StandingAnswer, ...]:
+        self.reads += 1
+        if self.away:
+            raise ConsulError("Consul does not answer")
         return self.given
 
     def take(self, _one: StandingAnswer, _now: float) -> bool:
@@ -217,3 +225,60 @@ def test_longest_text_decides_which_answer_counts() -> None:
     assert rule.matching("t", "ValueError: poison") == letter
     assert rule.matching("t", "ValueError: poi") == SKIP
     assert rule.matching("t", "ValueError: other") is None
+
+
+class Rejecting(Consumer):
+    """Rejects offset 70 of partition 1, in batches as a query makes them."""
+
+    def __init__(self, kafka: PlannedKafka, box: Box) -> None:
+        super().__init__(kafka)
+        self.answers = PoisonAnswers(self.agent, box)  # type: ignore[arg-type]
+        self.query = QuerySupervisor.__new__(QuerySupervisor)
+        self.query._agent, self.query._tried, self.query._states = self.agent, {}, None
+        self.query._before_rejects = self.answers.before_rejects
+
+    def process(self) -> None:
+        plan = self.agent.batch_started()
+        batch = self.query._batch_of(plan)
+        begin, end = plan.filled.get(POISON, (0, 0))
+        if begin <= 70 < end:
+            batch.reject([(*POISON, 70)], ValueError("poison"))
+        self.agent.batch_done(plan, None, batch.rejected)
+
+
+def test_rejects_go_by_the_standing_answers_of_then(kafka: PlannedKafka) -> None:
+    box = Box(SKIP)
+    consumer = Rejecting(kafka, box)
+    kafka.ends[POISON] = 60
+    consumer.go()
+    assert box.reads == 0, "nothing was rejected"
+    kafka.ends[POISON] = 100
+    consumer.go()
+    assert box.reads == 1
+    assert consumer.agent.view().counters.skipped == {"t": 1}
+    assert kafka.committed[POISON] == 100, "without a letter"
+
+
+def test_rejects_read_standing_answers_once_in_ten_seconds(
+    kafka: PlannedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Box()
+    consumer = Rejecting(kafka, box)
+    for _ in range(5):
+        consumer.answers.before_rejects()
+    assert box.reads == 1
+    monkeypatch.setattr(poison_answers, "REJECTS_LOOK", 0.0)
+    consumer.answers.before_rejects()
+    assert box.reads == 2
+
+
+def test_rejects_go_by_what_is_known_without_consul(kafka: PlannedKafka) -> None:
+    box = Box(SKIP)
+    consumer = Rejecting(kafka, box)
+    consumer.agent.stand([SKIP])
+    box.away = True
+    consumer.go()
+    assert consumer.agent.view().counters.skipped == {"t": 1}
+    assert consumer.agent.view().problems["answers"] == (
+        "what people answered is unknown: Consul does not answer"
+    )

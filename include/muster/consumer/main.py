@@ -238,6 +238,7 @@ class Job:
                 f"muster {settings.consumer}",
                 settings.max_read_ahead,
                 self._states,
+                self._answers.before_rejects,
             )
             self._query = self._loop("query", self._supervisor.run, STUCK_AFTER)
             self._await_query()

@@ -1,13 +1,16 @@
 """Carries out what people answer about records that the handler fails with. `run` is the loop, until `stop`.
 
-While there is such a record the answers are read from Consul every second, else only the standing ones, now and then.
+The answers are read from Consul each second while there is such a record, and the standing ones where the handler
+rejects records; else nothing is asked.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections.abc import Callable
 
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Beat
@@ -21,8 +24,8 @@ log = logging.getLogger(__name__)
 
 LOOK = 1.0
 """Seconds between two looks at the answers."""
-STANDING_LOOK = 10.0
-"""Seconds between two looks at the standing answers while nothing fails."""
+REJECTS_LOOK = 10.0
+"""Seconds for which the standing answers are gone by, as they were read, where the handler rejects records."""
 COUNT_AGAIN = 60.0
 """Seconds after which it is tried again to count a record for a standing answer whose limit was reached."""
 PROBLEM = "answers"
@@ -35,6 +38,8 @@ class PoisonAnswers:
         self._agent = agent
         self._box = box
         self._stopped = threading.Event()
+        self._read_at = -math.inf
+        """When the standing answers were read last, or could not be."""
         self._taken: dict[TopicPartition, GivenAnswer] = {}
         """Accepted, and not known to be carried out."""
         self._done: dict[TopicPartition, int] = {}
@@ -48,25 +53,35 @@ class PoisonAnswers:
 
     def run(self, beat: Beat) -> None:
         """Look whenever there may be something to do."""
-        looked_at = -STANDING_LOOK
         while not self._stopped.wait(LOOK):
             beat()
-            fails = bool(self._agent.failing or self._taken)
-            if not fails and time.monotonic() - looked_at < STANDING_LOOK:
-                continue
-            try:
-                self.look_at_standing()
-                looked_at = time.monotonic()
-                if fails:
-                    self.look()
-            except ConsulError as error:
-                self._agent.problem(PROBLEM, f"what people answered is unknown: {error}")
-            else:
-                self._agent.problem(PROBLEM, None)
+            if self._agent.failing or self._taken:
+                self._try(self.look_at_standing, self.look)
+            elif time.monotonic() - self._read_at > 2 * REJECTS_LOOK:
+                self._agent.problem(PROBLEM, None)  # nothing is to be answered
+
+    def before_rejects(self) -> None:
+        """Have records be rejected by the standing answers of at most `REJECTS_LOOK` seconds ago; by those known
+        where Consul does not say."""
+        if time.monotonic() - self._read_at >= REJECTS_LOOK:
+            self._try(self._read_standing)
+
+    def _try(self, *looks: Callable[[], None]) -> None:
+        try:
+            for look in looks:
+                look()
+        except ConsulError as error:
+            self._agent.problem(PROBLEM, f"what people answered is unknown: {error}")
+        else:
+            self._agent.problem(PROBLEM, None)
+
+    def _read_standing(self) -> None:
+        self._read_at = time.monotonic()
+        self._agent.stand(self._box.standing())
 
     def look_at_standing(self) -> None:
         """Give the standing answers that are due. Raises `ConsulError`."""
-        self._agent.stand(self._box.standing())
+        self._read_standing()
         for tp, offset, one in self._agent.standing_due():
             if one.limited and not self._count(tp, offset, one):
                 continue

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ class QuerySupervisor:
     """Runs the query of `spark` that gives batches to `handler`. `run` is the loop, until `stop`.
 
     `local_api` is the URL that the connector finds the agent at; `max_read_ahead` is that of `ConsumerSettings`.
+    `before_rejects` is called before the agent is asked whether the handler may reject records.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class QuerySupervisor:
         name: str,
         max_read_ahead: int | None = None,
         states: Any = None,
+        before_rejects: Callable[[], None] = lambda: None,
     ) -> None:
         self._states = states
+        self._before_rejects = before_rejects
         self._spark = spark
         self._agent = agent
         self._handler = handler
@@ -222,10 +225,14 @@ class QuerySupervisor:
         return replace(
             batch,
             attempt=1 + self._failures(batch),
-            may_reject=lambda rejected: self._agent.may_reject(plan, rejected),
+            may_reject=lambda rejected: self._may_reject(plan, rejected),
             has_lowest=self._agent.has_lowest,
             state=self._state_of(plan),
         )
+
+    def _may_reject(self, plan: BatchPlan, rejected: Rejected) -> str:
+        self._before_rejects()
+        return self._agent.may_reject(plan, rejected)
 
     def _state_of(self, plan: BatchPlan) -> Any:
         if self._states is None:
