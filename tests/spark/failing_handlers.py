@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -120,6 +122,38 @@ class TasksWaitWhenAsked:
             threading.Event().wait(0.05)
         frame = batch_df.mapInArrow(partial(_wait, Path(self.trap), self.tasks), batch_df.schema)
         self.write(frame, batch)
+
+
+class KillsItsProcess:
+    """Takes all records, but ends all processes of its job at once where a batch has the value `kills`. The ranges of
+    each batch, which have records, are noted in the file `notes` before, a line of JSON each."""
+
+    def __init__(self, path: str, notes: str) -> None:
+        self.notes = Path(notes)
+
+    def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
+        with self.notes.open("a", encoding="utf-8") as file:
+            for (_, partition), (begin, end) in batch.ranges.items():
+                file.write(json.dumps([partition, begin, end]) + "\n")
+        if not batch_df.where("CAST(value AS STRING) = 'kills'").isEmpty():
+            os.killpg(0, signal.SIGKILL)
+
+
+class KillsItsWorker:
+    """Takes all records in Python workers, which end at once with one whose value is `kills`."""
+
+    def __init__(self, path: str) -> None:
+        pass
+
+    def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
+        batch_df.mapInArrow(_kill, batch_df.schema).write.format("noop").mode("append").save()
+
+
+def _kill(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    for batch in batches:
+        if b"kills" in batch.column("value").to_pylist():
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
 
 
 def _wait(

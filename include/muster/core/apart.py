@@ -23,8 +23,6 @@ class Apart:
         self._turns = turns
         self._since: dict[TopicPartition, float] = {}
         """Since when they are in doubt here."""
-        self._last: TopicPartition = ("", 0)
-        """The one that was tried last."""
         self._had_turn = False
         """Whether the turn before was not of the others."""
         self._halved: dict[TopicPartition, int] = {}
@@ -33,9 +31,7 @@ class Apart:
     def next(self, ready: Collection[TopicPartition], now: float) -> dict[TopicPartition, int | None]:
         """Choose as `Turns.next` does; of partitions in doubt no more than a piece, and that alone."""
         own, suspects, doubts = self._own, self._turns.suspects.keys(), self._own.in_doubt()
-        self._since = {
-            tp: self._since.get(tp, now if deaths.new else now - PAUSE) for tp, deaths in doubts.items()
-        }
+        self._since = {tp: self._since.get(tp, now) for tp in doubts}
         possible = [tp for tp in doubts.keys() & set(ready) - suspects if now - self._since[tp] >= PAUSE]
         for tp in [tp for tp, deaths in doubts.items() if deaths.tried and tp not in possible]:
             own.doubt(tp, replace(doubts[tp], tried=False))
@@ -46,8 +42,8 @@ class Apart:
         turn = {} if possible and not self._had_turn else self._turns.next(others, now)
         self._had_turn = not turn
         if possible and not turn and not own.not_noted() & set(possible):
-            self._last = min(possible, key=lambda tp: (tp <= self._last, tp))
-            own.doubt(self._last, replace(doubts[self._last], tried=True))
+            first = min(possible, key=lambda tp: (doubts[tp].end - doubts[tp].at, tp))
+            own.doubt(first, replace(doubts[first], tried=True))
         most = {tp: deaths.size for tp, deaths in doubts.items()} | self._halved
         return {tp: min(limit or most[tp], most[tp]) if tp in most else limit for tp, limit in turn.items()}
 

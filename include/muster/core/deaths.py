@@ -28,7 +28,7 @@ PIECES = {2: 1_000, 3: 10, 4: 1, 5: 1}
 ALONE = 6
 """Deaths of which the last two were with the record alone."""
 PAUSE = 60.0
-"""Seconds until a partition is read apart, so that the consumer that died has come back before."""
+"""Seconds that an owner waits before it reads a partition in doubt, so that the consumer that died is back."""
 _TEXT = re.compile(r"([0-9a-f]{0,32})(?:\.([0-9]{1,4})\.([0-9]{1,9})\.([0-9]{1,18})(\.tried)?)?")
 
 
@@ -44,18 +44,16 @@ class Deaths:
     end: int = 0
     tried: bool = False
     at: int = field(default=-1, compare=False)
-    new: bool = field(default=False, compare=False)
-    """Whether this owner has counted a death, and waits before it tries the partition."""
 
     def taken_up(self, holder: str, at: int) -> Deaths:
         """Return it as a new owner notes it that begins at the committed offset `at`."""
         if self.holder in {"", holder} or (self.size and not self.tried):
-            return replace(self, holder=holder, at=at, tried=False, new=self.new and self.holder == holder)
+            return replace(self, holder=holder, at=at, tried=False)
         count = min(self.count + 1, ALONE)
         if count < APART:
             return Deaths(holder, count, at=at)
         end = at + (IN_DOUBT if count == APART else max(1, self.size))
-        return Deaths(holder, count, PIECES.get(count, 1), end, at=at, new=True)
+        return Deaths(holder, count, PIECES.get(count, 1), end, at=at)
 
     def after(self, offset: int, closing: bool = False) -> Deaths:
         """Return it as it is noted with `offset`, of a partition that is `closing` or not."""
