@@ -679,6 +679,7 @@ def test_replay_to_unusable_topic_is_refused(to: str, site: Site, kafka: KafkaSe
 def test_replay_leaves_out_what_kafka_refuses(site: Site, kafka: KafkaSettings) -> None:
     target, small = target_of(site, kafka), make_topic(kafka, **{"max.message.bytes": "1000"})
     topic, letters_to = make_topic(kafka), target.cluster.dead_letter_topic
+    compacted = make_topic(kafka, **{"cleanup.policy": "compact"})
     large = random.Random(1).randbytes(2_000)
     DeadLetterTopic(kafka, letters_to).ensure()
     for of, value in (
@@ -690,10 +691,22 @@ def test_replay_leaves_out_what_kafka_refuses(site: Site, kafka: KafkaSettings) 
     ):
         made = letter(Record(of, 0, 7, None, b"k", value), letters_to, SAID | {"cluster": site.name})
         produce(kafka, letters_to, (made.key, made.value, list(made.headers)))
+    for key in (None, b"k"):
+        made = letter(Record(compacted, 0, 7, None, key, b"d"), letters_to, SAID | {"cluster": site.name})
+        produce(kafka, letters_to, (made.key, made.value, list(made.headers)))
+    keyless = (
+        f"1 left out (0/5): topic '{compacted}' is compacted, and takes no record without a key; "
+        "'muster deadletters replay --to TOPIC' writes it to another topic"
+    )
+    too_large = f"larger than max.message.bytes of topic '{small}' allows"
+    assert foreseen(COMMANDS["replay-deadletters"], target, ANN, {}).summary[:2] == (
+        keyless,
+        f"1 of these (0/1): {too_large}, unless compressed; what Kafka refuses is left out",
+    )
     outcome = carry_out(COMMANDS["replay-deadletters"], target, ANN, {}, "test")
-    assert outcome.values["topics"] == {topic: 1, small: 3}
-    assert outcome.lines[-1] == f"1 left out (0/1): larger than max.message.bytes of topic '{small}' allows"
-    assert [one.replayed for one in target.dead_letters()] == [True, False, True, True, True]
+    assert outcome.values["topics"] == {topic: 1, small: 3, compacted: 1}
+    assert outcome.lines[-2:] == (keyless, f"1 left out (0/1): {too_large}")
+    assert [one.replayed for one in target.dead_letters()] == [True, False, *[True] * 3, False, True]
 
 
 def test_clusters_that_share_a_topic_replay_their_own(kafka: KafkaSettings, site: Site) -> None:

@@ -21,7 +21,16 @@ from muster.core.partition_list import format_partitions
 from muster.core.seeking import Bounds
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
-from muster.edges.dead_letters import Letter, Record, RecordReader, Replay, list_topics, read_letters
+from muster.edges.dead_letters import (
+    Letter,
+    Record,
+    RecordReader,
+    Replay,
+    Takes,
+    list_topics,
+    read_letters,
+    what_takes,
+)
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_import import commit_as_newest_owner
 from muster.edges.state_changelog import changelog_topic, last_value
@@ -181,6 +190,10 @@ class Target:
     def kafka_topics(self) -> Mapping[str, Collection[int]]:
         """Return the topics of the cluster's Kafka, with their partitions. Raises as `dead_letters`."""
         return list_topics(self._kafka())
+
+    def what_takes(self, topic: str) -> Takes | None:
+        """Return which records a topic takes; None if its configuration may not be read. Raises as `dead_letters`."""
+        return what_takes(self._kafka(), topic)
 
     def replay(self) -> Replay:
         """Return what writes the cluster's dead letters back. Raises as `dead_letters`."""

@@ -113,6 +113,16 @@ class Record:
         )
 
     @property
+    def size(self) -> int:
+        """The bytes of key, value and own headers."""
+        parts = (
+            self.key,
+            self.value,
+            *(part for name, held in self.own_headers for part in (name.encode(), held)),
+        )
+        return sum(len(part or b"") for part in parts)
+
+    @property
     def mark_of(self) -> str:
         """The place of the letter that was written back, if this is the mark of that, otherwise ''."""
         if self.key is self.value is None and [name for name, _ in self.headers] == [REPLAY_OF]:
@@ -481,6 +491,25 @@ def _back(record: Record, to: str | None) -> tuple[ToWrite, ToWrite]:
     topic, partition = (to, None) if to is not None else (record.said("topic"), int(record.said("partition")))
     mark = ToWrite(record.topic, None, None, ((REPLAY_OF, record.place.encode()),))
     return ToWrite(topic, record.key, record.value, headers, partition), mark
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What a topic takes: batches of records of at most `largest` bytes, and, if it is `compacted`, none without a
+    key."""
+
+    largest: int
+    compacted: bool
+
+
+def what_takes(settings: KafkaSettings, topic: str) -> Takes | None:
+    """Return what a topic takes; None where this user may not read its configuration. Raises `KafkaError`."""
+    with closing(Admin(settings)) as admin:
+        config = TopicLister(settings, admin).configuration([topic]).get(topic)
+    if config is None:
+        return None
+    policy = config.get("cleanup.policy") or ""
+    return Takes(int(config.get("max.message.bytes") or LARGEST), "compact" in policy)
 
 
 def list_topics(settings: KafkaSettings) -> dict[str, frozenset[int]]:

@@ -221,10 +221,14 @@ class TopicLister:
         }
 
     def retention(self, topics: Collection[str]) -> dict[str, Retention]:
-        """Return when Kafka deletes records of `topics`. One whose configuration this user may not read
-        (`DescribeConfigs`) is left out, as is one of which there is no answer."""
+        """Return when Kafka deletes records of `topics`, as far as `configuration` tells."""
+        return {topic: _retention(config) for topic, config in self.configuration(topics).items()}
+
+    def configuration(self, topics: Collection[str]) -> dict[str, dict[str, str | None]]:
+        """Return the configuration of `topics`, without those that this user may not read (`DescribeConfigs`), or of
+        which there is no answer."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in sorted(topics)]
-        found: dict[str, Retention] = {}
+        found: dict[str, dict[str, str | None]] = {}
         within = min(self._admin.timeout, LEADER_WITHIN)
         try:
             asked = self._admin.client.describe_configs(resources, request_timeout=within)
@@ -232,8 +236,8 @@ class TopicLister:
             raise self._admin.error("reading topic configurations", Failure.of(error)) from error
         for resource, future in asked.items():
             with suppress(KafkaException, concurrent.futures.TimeoutError):
-                config = {name: entry.value for name, entry in future.result(within + GRACE).items()}
-                found[resource.name] = _retention(config)
+                entries = future.result(within + GRACE)
+                found[resource.name] = {name: entry.value for name, entry in entries.items()}
         return found
 
     def close(self) -> None:

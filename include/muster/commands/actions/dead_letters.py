@@ -17,7 +17,7 @@ from muster.commands.command import Actor, CommandError, CommandOutcome, Foresee
 if TYPE_CHECKING:
     from muster.commands.target import Target
     from muster.core.model import TopicPartition
-    from muster.edges.dead_letters import Letter
+    from muster.edges.dead_letters import Letter, Takes
 
 AT_ONCE = 200
 """Letters that are written back in one transaction."""
@@ -83,6 +83,8 @@ class Selection:
         self._to = to
         self._partitions = target.kafka_topics()
         self._left_out: dict[str, list[str]] = {}
+        self._takes: dict[str, Takes | None] = {}
+        self._large: dict[str, list[str]] = {}
         self.before: Counter[TopicPartition] = Counter()
         """Letters that were written back before, by where they came from."""
         if to == target.cluster.dead_letter_topic:
@@ -104,6 +106,7 @@ class Selection:
             elif letter.replayed and not self._again:
                 self.before[origin] += 1
             else:
+                self._note_size(letter, self._to or origin[0])
                 yield origin, letter
         for place in unseen:
             self._left_out.setdefault("there is no such letter", []).append(place)
@@ -115,11 +118,27 @@ class Selection:
     @property
     def left_out(self) -> tuple[str, ...]:
         """The letters that cannot be written back, in a line for each reason."""
+        return tuple(f"{_named(places, 'left out')}: {why}" for why, places in self._left_out.items())
+
+    @property
+    def large(self) -> tuple[str, ...]:
+        """The letters that may be larger than their topics allow, in a line a topic: that depends on what compression
+        makes of them."""
         return tuple(
-            f"{len(places)} left out ({', '.join(places[:SHOWN])}"
-            f"{f' and {len(places) - SHOWN} more' if len(places) > SHOWN else ''}): {why}"
-            for why, places in self._left_out.items()
+            f"{_named(places, 'of these')}: larger than max.message.bytes of topic {topic!r} allows, unless "
+            "compressed; what Kafka refuses is left out"
+            for topic, places in self._large.items()
         )
+
+    def _note_size(self, letter: Letter, topic: str) -> None:
+        takes = self._what_takes(topic)
+        if takes is not None and letter.record.size > takes.largest:
+            self._large.setdefault(topic, []).append(place_of(letter))
+
+    def _what_takes(self, topic: str) -> Takes | None:
+        if topic not in self._takes:
+            self._takes[topic] = self._target.what_takes(topic)
+        return self._takes[topic]
 
     def _why_not(self, letter: Letter, origin: TopicPartition | None) -> str:
         """Return why a letter cannot be written back, '' if it can."""
@@ -127,14 +146,17 @@ class Selection:
             return f"no dead letter, but another record in topic {letter.record.topic!r}"
         if (cluster := letter.record.said("cluster")) != self._target.cluster.name:
             return f"a letter of cluster {cluster!r}, which writes it back: 'muster deadletters replay --cluster'"
-        if self._to is not None:
-            return ""
         topic, partition = origin
         elsewhere = "'muster deadletters replay --to TOPIC' writes it to another topic"
-        if topic not in self._partitions:
+        if self._to is None and topic not in self._partitions:
             return f"{self._no_topic(topic)}; {elsewhere}"
-        if partition not in self._partitions[topic]:
+        if self._to is None and partition not in self._partitions[topic]:
             return f"topic {topic!r} has no partition {partition}; {elsewhere}"
+        takes = self._what_takes(self._to or topic)
+        if letter.record.key is None and takes is not None and takes.compacted:
+            return (
+                f"topic {(self._to or topic)!r} is compacted, and takes no record without a key; {elsewhere}"
+            )
         return ""
 
     def _no_topic(self, topic: str) -> str:
@@ -181,7 +203,8 @@ def foresee(
     )
     topics = _by_topic(left)
     values = {"letters": topics, "before": _by_topic(before), "left_out": selection.left_out}
-    return Foreseen(lines, (*selection.left_out, *_summary(topics, before.total(), most)), values)
+    summary = (*selection.left_out, *selection.large, *_summary(topics, before.total(), most))
+    return Foreseen(lines, summary, values)
 
 
 def replay(
@@ -218,6 +241,12 @@ def replay(
     if not written:
         raise NoLettersError(target.cluster.name, selection.left_out)
     return _outcome(target.cluster.name, actor, written, selection.left_out, failure)
+
+
+def _named(places: list[str], what: str) -> str:
+    """Say how many letters are `what`, and name the first of them."""
+    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+    return f"{len(places)} {what} ({', '.join(places[:SHOWN])}{more})"
 
 
 def place_of(letter: Letter) -> str:
