@@ -1,7 +1,8 @@
 """Answering about records of a topic that a handler fails with from now on, and taking that back.
 
-The answer is a key in Consul, by topic, error and text. Consumers read it within ten seconds, and give it to each
-record that has failed three times alone with that error. A preview shows which records of the last hour it is about.
+The answer is a key in Consul, by topic, error and text. A consumer with a record that fails reads it within a second,
+one whose handler rejects records within ten, and gives it to each record that has failed three times alone with that
+error. A preview shows which records of the last hour it is about.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def answer_from_now_on(
         )
     lines = (
         f"{one}",
-        "consumers see it within ten seconds; it is given to records that have failed three times alone, and stops "
-        "where too many match",
+        "it is given to records that have failed three times alone, within a second, and to those that a handler "
+        "rejects within ten; it stops where too many match",
     )
     return CommandOutcome(lines, _values(one))
 
