@@ -48,7 +48,7 @@ class BadRecords(Part):
         self._leave_a_letter_of_a_deleted_topic()
         (self.stack.data / TAKES_ALL).touch()
         self.timeline.say("The handler is mended again")
-        self.timeline.say(self._muster("replay-deadletters", *ON_CLUSTER, "--preview")["preview"][0])
+        self.timeline.say(self._muster("replay-deadletters", *ON_CLUSTER, "--preview")["preview"][-1])
         done = self._muster("deadletters", "replay", *ON_CLUSTER, "--reason", "the handler takes them now")
         if done["replayed"] != REJECTS + len(IN_DOUBT) or GONE not in str(done["left_out"]):
             raise DevstackError(
