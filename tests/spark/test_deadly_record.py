@@ -53,7 +53,13 @@ def servers(zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSe
 def coordinated(servers: Servers, group: GroupOffsets, topic: str, folder: Path) -> Iterator[str]:
     """A process coordinates a cluster with this topic meanwhile; gives the name of the cluster and its service."""
     name = group.group_id
-    settings = {"consul_service": name, "group_id": name, "topics": [topic], "long_poll_timeout": "5s"}
+    settings = {
+        "consul_service": name,
+        "group_id": name,
+        "topics": [topic],
+        "long_poll_timeout": "5s",
+        "consumers": {"handler": "started.by.the.test"},
+    }
     file, log = folder / "clusters.yaml", folder / "coordinator.log"
     file.write_text(json.dumps({"clusters": {name: settings}}), encoding="utf-8")
     connections = {
@@ -81,6 +87,7 @@ def coordinated(servers: Servers, group: GroupOffsets, topic: str, folder: Path)
         process.kill()
         process.wait(10)
         guard.forget(process.pid)
+        print(log.read_text(encoding="utf-8")[-2000:])
 
 
 class Watch:
