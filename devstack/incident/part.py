@@ -112,7 +112,8 @@ class Part(Story):
     def _seek(self, *arguments: str, why: str) -> None:
         """Have the topic go on elsewhere, and wait until its owners have carried that out."""
         seek = ("seek", *arguments, TOPIC, *ON_CLUSTER, "--reason", why)
-        self.timeline.say(self._muster(*seek, "--preview")["preview"][-1])
+        for line in self._muster(*seek, "--preview")["preview"][-2:]:  # of both tables
+            self.timeline.say(line)
         self._muster(*seek)
         with self.timeline.step("Seek: the owners carry it out") as progress:
             status = ("status", *ON_CLUSTER)
