@@ -13,13 +13,17 @@ class Coverage:
 
     def __init__(self, ranges: Iterable[OffsetRange] = ()) -> None:
         self._ranges: list[OffsetRange] = []
-        for covered in sorted(ranges):
-            self.add(*covered)
+        for begin, end in sorted(ranges):
+            _check(begin, end)
+            if self._ranges and begin <= self._ranges[-1][1]:
+                first, last = self._ranges.pop()
+                self._ranges.append((first, max(last, end)))
+            else:
+                self._ranges.append((begin, end))
 
     def add(self, begin: int, end: int) -> None:
         """Take `begin` up to `end` in, whatever of it was there before. Raises ValueError for an empty range."""
-        if begin >= end:
-            raise ValueError(f"offsets {begin} to {end} are no range")
+        _check(begin, end)
         touched = self.near(begin, end)
         first = bisect_left(self._ranges, begin, key=lambda r: r[1])
         self._ranges[first : first + len(touched)] = [
@@ -50,3 +54,8 @@ class Coverage:
     def ranges(self) -> tuple[OffsetRange, ...]:
         """All of it."""
         return tuple(self._ranges)
+
+
+def _check(begin: int, end: int) -> None:
+    if begin >= end:
+        raise ValueError(f"offsets {begin} to {end} are no range")

@@ -193,7 +193,7 @@ class DatabaseSink:
                     offsets.begin(place, rebuild)
                     self._reported.pop(place, None)
                 near = offsets.near(place, held)
-                stored[tp] = self._stored(offsets, place, near, held)
+                stored[tp] = self._stored(offsets, place, near, held)  # which grows with the commit
                 missing = Coverage(near).missing(*held)
                 note_left_out(batch, tp, missing)
                 if missing:
@@ -202,22 +202,23 @@ class DatabaseSink:
             for part in rows if pieces else ():
                 self._insert(connection.cursor(), part, pieces)
             connection.commit()
-        batch.stored[self.name] = {tp: found.ranges for tp, found in stored.items()}
         for tp, found in stored.items():
+            found.add(*batch.ranges[tp])
             _, read_at = self._reported.get(places[tp], (found, time.monotonic()))
             self._reported[places[tp]] = (found, read_at)
+        batch.stored[self.name] = {tp: found.ranges for tp, found in stored.items()}
         return True
 
     def _stored(
         self, offsets: OffsetsTable, place: Place, near: list[OffsetRange], held: OffsetRange
     ) -> Coverage:
-        """Return what is stored with `held`, to be reported. All ranges are read again after `REREAD`, and where
-        those `near` are not the ones that were reported before."""
+        """Return what is stored, to be reported. All ranges are read again after `REREAD`, and where those `near` to
+        `held` are not the ones that were reported before."""
         known, read_at = self._reported.get(place, (Coverage(), -math.inf))
         if known.near(*held) != near or time.monotonic() - read_at > REREAD:
             self._reported.pop(place, None)
             known = Coverage(offsets.all(place))
-        return Coverage([*known.ranges, held])
+        return known
 
     def _place(self, tp: TopicPartition, batch: Batch) -> Place:
         return (self._target or self.table, *tp, topic_id(batch, tp[0]))
