@@ -65,6 +65,7 @@ def test_ends_without_a_close_are_counted_in_the_offset(
         one = consumer(holder)
         one.reads(topic, {0: "one"}, 1)
         eventually(lambda: one.offered() == {0}, 60, "claimed and offered")
+        one.batch(topic, {})
         eventually(lambda: deaths().holder == holder, 60, "its token is committed")
         return one
 
@@ -97,7 +98,7 @@ def test_piece_is_tried_once_that_is_committed(
     one = consumer("c0", clock=lambda: time.monotonic() + passed[0])
     one.reads(topic, {0: "one"}, 1)
     eventually(lambda: one.offered() == {0}, 60, "claimed and offered")
-    one.plan(topic, {})
+    one.batch(topic, {})
     assert one.agent.turn([tp]) == {}, "it waits"
     passed[0] += PAUSE
     assert one.agent.turn([tp]) == {}, "it is not committed"
@@ -122,6 +123,7 @@ def test_token_of_a_fenced_process_does_not_come_late(
     newer = consumer("b0")
     newer.reads(topic, {0: "one"}, 1)
     eventually(lambda: newer.offered() == {0}, 60, "claimed and offered")
+    newer.batch(topic, {})
     eventually(lambda: noted(group.positions([tp])[tp], "").deaths == Deaths("b0", 1), 60, "counted")
     frozen.agent.batch_done(plan, None)
     eventually(lambda: frozen.status(topic)["refused"], 60, "refused")
