@@ -199,3 +199,9 @@ def test_stop_is_committed_of_a_partition_at_its_beginning(kafka: PlannedKafka) 
     consumer = Consumer(kafka, {*range(40)})
     consumer.go(2)
     assert (kafka.committed[TP], kafka.stamps[TP]) == (0, "muster:c:A::stopped")
+
+
+@pytest.mark.parametrize("row", [(7,), ("t", 1), ("t", 1, None), ("t", [1], 7), 7], ids=str)
+def test_row_that_is_no_place_cannot_be_rejected(row: object) -> None:
+    with pytest.raises(ValueError, match="names no record to reject; give rows of topic, partition and"):
+        Batch({TP: (0, 10)}).reject([row], "no")  # type: ignore[list-item]

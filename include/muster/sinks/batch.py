@@ -104,9 +104,16 @@ class Batch:
 
         Raises `RejectionRefusedError`, and ValueError for what is not in the batch.
         """
-        for topic, partition, offset in offsets:
-            begin, end = self.ranges.get((topic, partition), (0, 0))
-            if not begin <= offset < end:
+        for row in offsets:
+            try:
+                topic, partition, offset = row
+                begin, end = self.ranges.get((topic, partition), (0, 0))
+                inside = begin <= offset < end
+            except (TypeError, ValueError) as not_a_place:
+                raise ValueError(
+                    f"{str(row)[:100]} names no record to reject; give rows of topic, partition and offset"
+                ) from not_a_place
+            if not inside:
                 raise ValueError(
                     f"offset {offset} of topic {topic!r}, partition {partition} is not in the batch, so it cannot be "
                     "rejected; give topic, partition and offset as its DataFrame has them"
