@@ -61,6 +61,8 @@ FAR = 1_000
 LONGEST_RECEIVED = 2_147_483_647
 TRANSACTION_TIMEOUT = 60.0
 """Seconds that one transaction of a replay may take."""
+GIVE_UP_WITHIN = 1.0
+"""Seconds that one call to abort a transaction waits."""
 AT_A_TIME = 0.1
 """Seconds after which it is seen that a record was refused."""
 TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(LARGEST)}
@@ -409,8 +411,19 @@ class Replay:
             self._producer.commit_transaction(TRANSACTION_TIMEOUT)
         except KafkaException as error:
             if not error.args[0].fatal():
-                self._ask("giving up a replay", self._producer.abort_transaction, TRANSACTION_TIMEOUT)
+                self._give_up()
             raise
+
+    def _give_up(self) -> None:
+        """Abort the transaction. A call takes back what is not sent by then, and waits for the rest; what the broker
+        refuses meanwhile, because of what it has refused before, only the next call takes back."""
+        deadline = time.monotonic() + TRANSACTION_TIMEOUT
+        while True:
+            try:
+                return self._producer.abort_transaction(GIVE_UP_WITHIN)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise self._error("giving up a replay", error) from error
 
     def _ask(self, what: str, call: Any, timeout: float) -> None:
         try:
