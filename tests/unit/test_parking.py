@@ -93,7 +93,14 @@ def test_skipped_record_is_committed_past_and_never_given_to_the_handler(parked:
     due = parked.agent.due(PLACE)
     assert due[POISON].offset == 71
     parked.go(10, commits=False)
-    assert parked.failing == FailingRecord(70, "ValueError: poison", parked.tried, parked=True, answer="skip")
+    assert parked.failing == FailingRecord(
+        70,
+        "ValueError: poison",
+        parked.tried,
+        parked=True,
+        answer="skip",
+        decided_for=pytest.approx(10, abs=1),
+    )
     assert max(end for _, end in parked.read_of(1)) == 70, "not before Kafka has acknowledged it"
     parked.go(5)
     assert parked.offsets_of(1) == {*range(70), *range(71, 100)}

@@ -74,6 +74,7 @@ def restoring(still: float) -> ConsumerStatus:
     return status("a", starting=frozenset({0}), shards={0: ShardState(restore=Restore(50, 200, 5.0, still))})
 
 
+TO_SKIP = FailingRecord(5, "x", 8, parked=True, answer="skip")
 DIFFERS = {0: ShardState(differs="its changelog (end 9) is at offset 5, commit 2; the group has none")}
 
 ASKED: dict[str, tuple[Situation, str, str]] = {
@@ -84,6 +85,15 @@ ASKED: dict[str, tuple[Situation, str, str]] = {
         "partition 0: INVALID_PRODUCER_ID_MAPPING | query: slow",
     ),
     "who must answer": (situation(failures={"a": "connection refused"}), "a", "connection refused"),
+    "a decided skip that is never done": (
+        situation(
+            statuses={
+                "a": replace(status("a", 0, failing={0: replace(TO_SKIP, decided_for=301.0)}), details=ERRORS)
+            }
+        ),
+        "a",
+        "skip of offset 5 was decided 301 s ago, and is not done; it reports: uncommitted: topic 't'",
+    ),
     "not listed": (
         situation(statuses={"a": ConsumerStatus("a", "a1", {}, epochs=True)}),
         "a",
@@ -227,10 +237,8 @@ DECIDED: dict[str, tuple[Situation, str]] = {
         "has worked on this batch for 350 s, max_batch_time is 600 s",
     ),
     "a record that is to be skipped": (
-        situation(
-            statuses={"a": status("a", 0, failing={0: FailingRecord(5, "x", 8, parked=True, answer="skip")})}
-        ),
-        "a person decided to skip offset 5",
+        situation(statuses={"a": status("a", 0, failing={0: replace(TO_SKIP, decided_for=300.0)})}),
+        "skip of offset 5 was decided 300 s ago, and is not done",
     ),
     "a restore that goes on": (
         situation(topic(NODE, STATES["starting"]), statuses={"a": restoring(300.0)}),

@@ -58,8 +58,17 @@ def test_record_that_a_consumer_fails_with_is_read_and_malformed_ones_count_as_m
         topics = {"t": {"running": [1], "failing": {partition: entry}}}
         return dict(parse_status(json.dumps(BARE | {"topics": topics}).encode(), "u").on("t").failing)
 
-    said = {"offset": 17, "attempts": 8, "error": "ValueError: no", "parked": True, "answer": "skip"}
-    assert failing(said) == {1: FailingRecord(17, "ValueError: no", 8, parked=True, answer="skip")}
+    said = {
+        "offset": 17,
+        "attempts": 8,
+        "error": "ValueError: no",
+        "parked": True,
+        "answer": "skip",
+        "decided_for": 2.5,
+    }
+    assert failing(said) == {
+        1: FailingRecord(17, "ValueError: no", 8, parked=True, answer="skip", decided_for=2.5)
+    }
     assert failing({"offset": 0, "attempts": "x", "error": 5, "parked": 1, "answer": None}) == {
         1: FailingRecord(0)
     }

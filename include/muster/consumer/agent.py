@@ -832,7 +832,7 @@ class Agent:
         """Pass over the record of a partition, unless that is closing, or does not stand before it."""
         with self.change() as own:
             if own.pass_over(tp, PassOver(self._parking.all[tp].offset, answer is Answer.DEAD_LETTER)):
-                self._parking.answered(tp, answer, by)
+                self._parking.answered(tp, answer, by, self.clock())
 
     def _unpark(self, tp: TopicPartition) -> None:
         self._parking.free(tp)
@@ -1056,7 +1056,8 @@ class Agent:
             }
             return found | {
                 tp: FailingRecord(
-                    why.offset, why.said, why.attempts, True, why.answer or "", why.lost, why.timer
+                    *(why.offset, why.said, why.attempts, True, why.answer or "", why.lost, why.timer),
+                    decided_for=0.0 if why.answer is None else now - why.decided,
                 )
                 for tp, why in self._parking.all.items()
             }
@@ -1158,7 +1159,7 @@ class Agent:
         if answer is Answer.RETRY:
             self._unpark(tp)
         else:
-            self._parking.answered(tp, answer, by)
+            self._parking.answered(tp, answer, by, self.clock())
         return True
 
     def _answer_timer(self, tp: TopicPartition, answer: Answer, by: str) -> bool:

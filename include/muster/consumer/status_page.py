@@ -155,6 +155,7 @@ def _topic(view: AgentSnapshot, topic: str) -> dict[str, Any]:
                 "error": record.error,
                 "parked": record.parked,
                 "answer": record.answer or None,
+                **({"decided_for": round(record.decided_for, 1)} if record.answer else {}),
                 **({"lost": record.lost} if record.lost else {}),
                 **({"timer": True} if record.timer else {}),
             }

@@ -8,10 +8,10 @@ Named without waiting for that are a batch beyond `max_batch_time`, a parked par
 its committed offset, a rebalance that takes longer than `stuck_after` though there is nothing to read, and, of a
 rebalance under way, the consumers that it waits for.
 
-A person is asked about what is named, unless a person has decided that it stands, it waits for a batch that is with a
-handler for no longer than `max_batch_time` (and stands for no longer than twice that and `stuck_after`), its state is
-restored and has come further within `stuck_after`, or it is a record that its owner does not ask about, yet or for an
-hour (`muster.core.poison`).
+A person is asked about what is named, unless one has paused or drained it; it waits for a batch that is with a
+handler for no longer than `max_batch_time` (and stands for no longer than twice that and `stuck_after`); its state
+has come further within `stuck_after`; or it is a record that its owner does not ask about (`muster.core.poison`), or
+that was to be left out no longer than `stuck_after` ago.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _at_once(given: Situation) -> Iterator[Waiting]:
             for partition, record in sorted(of_topic.failing.items()):
                 owned = snapshot.assignment.owners.get(partition) == consumer
                 if record.parked and owned and not record.answer:
-                    yield _failing(topic, partition, consumer, record)
+                    yield _failing(given, topic, partition, consumer, record)
             for partition in sorted(of_topic.shards):
                 owned = snapshot.assignment.owners.get(partition) == consumer
                 found = _state(given, topic, partition, consumer, status)
@@ -398,7 +398,7 @@ def _not_moving(given: Situation, topic: str, partition: int, owner: str, mark: 
     status = given.replies.statuses[owner]
     record = status.on(topic).failing.get(partition)
     if record is not None:
-        return _failing(topic, partition, owner, record)
+        return _failing(given, topic, partition, owner, record)
     batch, two = _batch(topic, partition, owner, status), 2 * (status.max_batch_time or 0.0)
     if batch is not None and (batch.asked or given.now - mark.since <= two + given.stuck_after):
         return batch
@@ -406,25 +406,17 @@ def _not_moving(given: Situation, topic: str, partition: int, owner: str, mark: 
     return Waiting(topic, owner, Phase.PROGRESS, (partition,), why)
 
 
-def _failing(topic: str, partition: int, consumer: str, record: FailingRecord) -> Waiting:
+def _failing(given: Situation, topic: str, partition: int, consumer: str, record: FailingRecord) -> Waiting:
     """Return that a partition does not get past a record."""
     if record.answer:
-        why = f"a person decided to {record.answer} offset {record.offset}, which is not done yet"
-        return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why, asked=False)
+        why = f"{record.answer} of offset {record.offset} was decided {record.decided_for:.0f} s ago, and is not done"
+        why = _with_errors(why, given.replies.statuses[consumer], topic, partition)
+        late = record.decided_for > given.stuck_after
+        return Waiting(topic, consumer, Phase.PROGRESS, (partition,), why, asked=late)
     why = f"the partition is parked, {why_failing(record)}" if record.parked else why_failing(record)
     kind, phase = "" if record.lost or record.timer else Failure(record.error).kind, Phase.PROGRESS
-    return Waiting(
-        topic,
-        consumer,
-        phase,
-        (partition,),
-        why,
-        record.offset,
-        record.lost,
-        kind,
-        record.timer,
-        asked=record.parked,
-    )
+    where = topic, consumer, phase, (partition,)
+    return Waiting(*where, why, record.offset, record.lost, kind, record.timer, asked=record.parked)
 
 
 def _batch(topic: str, partition: int, consumer: str, status: ConsumerStatus) -> Waiting | None:

@@ -224,7 +224,7 @@ class FailingRecord:
     one, and a timer of the partition's state fails before it, which `error` names.
 
     `parked`: a person is asked about it. `answer` is what was decided about it and is not done
-    yet: `skip`, `dead_letter`, or '' for nothing.
+    yet: `skip`, `dead_letter`, or '' for nothing; that was so many seconds ago (`decided_for`).
     """
 
     offset: int
@@ -234,6 +234,7 @@ class FailingRecord:
     answer: str = ""
     lost: int = 0
     timer: bool = False
+    decided_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Kafka has records no more, if `failOnDataLoss` is set; or a timer of the partiti
 A partition is parked in the process that owns it. Another owner, or the same one after a restart, tries the record
 again, or finds the gap again. What a person, or the setting `on_poison`, decided is the `answer`.
 
-Pure; times are in seconds since the epoch.
+Pure; times are in seconds since the epoch, but for `decided`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Parked:
     the records from `offset` on are lost, and it would go on as `loss` says; or it stands there with a `timer` that
     fails.
 
-    `answer` is what was decided about it and is not done yet, `by` is who decided.
+    `answer` is what was decided about it and is not done yet, `by` is who decided, and `decided` when, on the
+    consumer's monotonic clock.
     """
 
     offset: int
@@ -49,6 +50,7 @@ class Parked:
     at: float
     answer: Answer | None = None
     by: str = ""
+    decided: float = 0.0
     loss: Jump | None = None
     stopped: bool = False
     """The handler rejects the record, and may reject no more of its topic until a person answers."""
@@ -87,9 +89,9 @@ class Parking:
         """Read `tp` no more."""
         self._parked[tp] = why
 
-    def answered(self, tp: TopicPartition, answer: Answer, by: str) -> None:
-        """Note what was decided about the record of `tp`."""
-        self._parked[tp] = replace(self._parked[tp], answer=answer, by=by, unwritten="")
+    def answered(self, tp: TopicPartition, answer: Answer, by: str, now: float) -> None:
+        """Note what was decided about the record of `tp`, at `now` on a monotonic clock."""
+        self._parked[tp] = replace(self._parked[tp], answer=answer, by=by, decided=now, unwritten="")
 
     def taken_back(self, tp: TopicPartition, why: str) -> Parked:
         """Note why the dead letter that was decided cannot be written; returns what waits for another answer."""

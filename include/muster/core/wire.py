@@ -587,6 +587,7 @@ def _failing(failing: object) -> dict[int, FailingRecord]:
                 answer=_text(entry.get("answer")),
                 lost=_count(entry.get("lost")) or 0,
                 timer=entry.get("timer") is True,
+                decided_for=_measure(entry.get("decided_for")) or 0.0,
             )
     return found
 
