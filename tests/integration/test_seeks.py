@@ -133,7 +133,7 @@ class SeekedTopic:
             p: (at.offset, noted(at, self.topic_id).sought) for (_, p), at in found.items() if at is not None
         }
 
-    def asked_for(self) -> dict[int, int]:
+    def asked_for(self) -> dict[int, int | None]:
         return {p: each.offset for (_, p), each in self.discovery.overrides.read().seeks.items()}
 
     def with_state(self) -> None:
@@ -229,7 +229,33 @@ def test_cancelled_seek_of_a_whole_cluster_is_taken_back_in_all_its_topics(world
     carry_out(COMMANDS["seek"], world.target, ANN, {"to": "earliest", "topic": "", "partitions": ""}, "test")
     outcome = carry_out(COMMANDS["cancel-seek"], world.target, ANN, {"topic": "", "partitions": ""}, "test")
     assert outcome.lines[0].startswith("6 seek(s) of ")
+    with pytest.raises(CommandError, match="it may have been carried out"):
+        preview(world, "cancel-seek")
+    with world.coordinator() as one:
+        one.advance(20)
     assert not world.discovery.overrides.read().seeks
+    assert {at for at, _ in world.committed().values()} == {60}
+
+
+def test_backup_of_consul_brings_no_cancelled_seek_back(world: SeekedTopic) -> None:
+    world.seek("earliest", "0")
+    [before] = world.discovery.overrides.read().seeks.values()
+    carry_out(COMMANDS["cancel-seek"], world.target, ANN, {"topic": "", "partitions": ""}, "test")
+    with world.coordinator() as one:
+        one.advance(20)
+        world.discovery.overrides.seek(
+            world.topic, 0, before.seek, before.topic_id, by="ann", why="a backup", at=ANN.at
+        )
+        one.advance(20)
+    assert (world.asked_for(), world.node_seeks()) == ({}, {})
+    assert world.committed()[0][0] == 60
+
+
+def test_cancelled_seek_of_an_unknown_topic_is_dropped(world: SeekedTopic) -> None:
+    world.seek("earliest", "0")
+    world.hand.client.delete(assignment_path(world.hand.cluster, world.topic), recursive=True)
+    carry_out(COMMANDS["cancel-seek"], world.target, ANN, {"topic": "", "partitions": ""}, "test")
+    assert world.asked_for() == {}
 
 
 def test_seek_of_an_owner_that_is_gone_is_carried_out_by_the_coordinator_and_recorded(
@@ -399,10 +425,11 @@ def test_newer_seek_replaces_one_that_waits_and_cancelling_takes_it_back(world: 
     assert world.asked_for() == {0: 0, 1: 0, 2: 100}
     given = {"topic": world.topic, "partitions": "0"}
     carry_out(COMMANDS["cancel-seek"], world.target, ANN, given, "test")
-    assert world.asked_for() == {1: 0, 2: 100}
+    assert world.asked_for() == {0: None, 1: 0, 2: 100}
     with world.coordinator() as one:
         one.advance(20)
     assert {p: at for p, (at, _) in world.committed().items()} == {0: 60, 1: 0, 2: 100}
+    assert world.asked_for() == {}
     with pytest.raises(CommandError, match=r"is waiting .* it may have been carried out"):
         carry_out(COMMANDS["cancel-seek"], world.target, ANN, given, "test")
 

@@ -263,7 +263,7 @@ class World:
             self.seeks += 1
             how = self.random.choice([*SeekState])
             rebuild = self.clock if how is SeekState.REBUILD else 0
-            self.seek = Seek(f"s{self.seeks}", self.random.randrange(len(self.input)), rebuild, how)
+            self.seek = Seek(f"s{self.seeks:03}", self.random.randrange(len(self.input)), rebuild, how)
         elif choice < 0.975:
             self._compact()
         else:

@@ -93,7 +93,7 @@ def test_seek_is_written_for_the_owner_and_ends_when_carried_out(
     seeker.done.add(TP)
     plan = one.compute_assignment()
     assert plan.needed
-    assert plan.woke == f"carried out: {ASKED}"
+    assert plan.woke == f"carried out, or overtaken by a later one: {ASKED}"
     report = one.advance(5)
     assert (world.decided.seeks, written(world)) == ({}, {})
     assert report.stable

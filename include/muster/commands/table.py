@@ -296,6 +296,7 @@ COMMANDS: Mapping[str, Command] = {
             standing=lambda decided: [
                 Standing({"topic": topic, "partitions": str(partition)}, each)
                 for (topic, partition), each in sorted(decided.seeks.items())
+                if each.offset is not None
             ],
             documentation=(
                 "The place is made an offset of each partition when the command is given. The owner goes on there "

@@ -1,9 +1,10 @@
 """Seeks as the coordinator sees them in Kafka: which were carried out, and those that no consumer can carry out.
 
-A seek was carried out when its id went with what is committed of its partition. So that is known in one place,
-whatever died in between. Where no consumer has the partition the coordinator commits the offset itself,
-fenced like an owner: a consumer that takes the partition up at the same moment either reads the new offset, or fences
-the coordinator off and carries the seek out. Topics with state by key wait for an owner.
+A seek was carried out, or a later one was, when an id that is not lower went with what is committed of its partition.
+So that is known in one place, whatever died in between, and no backup of ZooKeeper or Consul reaches it. Where no
+consumer has the partition the coordinator commits the offset itself, fenced like an owner: a consumer that takes the
+partition up at the same moment either reads the new offset, or fences the coordinator off and carries the seek out.
+Topics with state by key wait for an owner.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from muster.core.model import Seek, TopicAssignment, TopicPartition
-from muster.core.positions import Committed, format_stamp, noted
+from muster.core.positions import Committed, format_stamp, noted, of_another_topic
 from muster.edges.kafka import GroupOffsets, PartitionError
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
@@ -23,6 +24,8 @@ _WITH_STATE = (
     "the topic has state by key, and only an owner changes position and state together; start a consumer that takes "
     "it, or take the seek back with cancel-seek"
 )
+
+_NOTHING_COMMITTED = "nothing is committed of it yet, so its first owner notes that the seek was taken back"
 
 Seeks = Mapping[TopicPartition, Seek]
 Assignments = Mapping[str, TopicAssignment]
@@ -46,7 +49,7 @@ class Seeker:
             found |= {
                 tp
                 for tp, seek in of_place.items()
-                if noted(positions.get(tp), assignments[tp[0]].topic_id).sought == seek.id
+                if noted(positions.get(tp), assignments[tp[0]].topic_id).has(seek.id)
             }
         return frozenset(found)
 
@@ -59,12 +62,13 @@ class Seeker:
             group = self._group(*place)
             topic_ids = {tp: assignments[tp[0]].topic_id for tp in of_place}
             if not self.fencing:
-                group.commit(*self._due(of_place, topic_ids, _positions(group, of_place)))
+                group.commit(*self._due(of_place, topic_ids, _positions(group, of_place), failures))
                 continue
             with self._commits(place[0], group) as commits:
                 claims = commits.claim(of_place)
                 # What is committed is read after the claim, so no owner commits another number afterwards.
-                outcome = commits.commit(*self._due(of_place, topic_ids, _positions(group, claims.done)))
+                there = _positions(group, claims.done)
+                outcome = commits.commit(*self._due(of_place, topic_ids, there, failures))
                 failures |= {**claims.failed, **outcome.failed, **outcome.refused}
                 commits.release(list(of_place))
         return failures
@@ -74,13 +78,22 @@ class Seeker:
         seeks: Seeks,
         topic_ids: Mapping[TopicPartition, str],
         committed: Mapping[TopicPartition, Committed | None],
+        failures: dict[TopicPartition, str],
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-        """Return offsets and metadata to commit, of the partitions of which it is known what is `committed`."""
-        notes = {tp: noted(there, topic_ids[tp]).after(seeks[tp]) for tp, there in committed.items()}
-        return (
-            {tp: seeks[tp].offset for tp in committed},
-            {tp: format_stamp(self.cluster, topic_ids[tp], note) for tp, note in notes.items()},
-        )
+        """Return offsets and metadata to commit, of the partitions of which it is known what is `committed`, and that
+        an owner has not carried out meanwhile."""
+        offsets: dict[TopicPartition, int] = {}
+        stamps: dict[TopicPartition, str] = {}
+        for tp, there in committed.items():
+            seek, topic_id = seeks[tp], topic_ids[tp]
+            note = noted(there, topic_id)
+            stands = None if there is None or of_another_topic(there.metadata, topic_id) else there.offset
+            offset = stands if seek.offset is None else seek.offset
+            if offset is None:
+                failures[tp] = _NOTHING_COMMITTED
+            elif not note.has(seek.id):
+                offsets[tp], stamps[tp] = offset, format_stamp(self.cluster, topic_id, note.after(seek))
+        return offsets, stamps
 
     def close(self) -> None:
         """Let go of the connections."""

@@ -201,7 +201,7 @@ class CoordinatorView:
         """The requests that still stand in Consul, and were carried out or are for a topic that was deleted; each
         with that in words."""
         return [
-            (each, f"carried out: {each}")
+            (each, f"carried out, or overtaken by a later one: {each}")
             if tp in self.sought
             else (
                 each,

@@ -118,12 +118,14 @@ class SeekState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """A request that a partition goes on at `offset`. Its `id` goes with the commits of a partition from then on, so
-    that a request is carried out once. `rebuild` is the least number of the rebuild that it begins, 0 for none.
-    `state` is what it does to state by key, None where the topic has none."""
+    """A request that a partition goes on at `offset`; with None it goes on where it is, as earlier requests were
+    taken back. Its `id` goes with the commits of a partition from then on. Ids ascend, and no request is carried out
+    that is not above that one: each once, and none after a later one, whatever a backup brings back.
+    `rebuild` is the least number of the rebuild that it begins, 0 for none. `state` is what it does to state by key,
+    None where the topic has none."""
 
     id: str
-    offset: int
+    offset: int | None
     rebuild: int = 0
     state: SeekState | None = None
 
@@ -450,10 +452,11 @@ class Transition:
 def flow_change(before: TopicAssignment, after: TopicAssignment) -> str:
     """Say what became different of what people ask of the flow, in words; '' for nothing."""
     sought = {p for p in {*before.seeks, *after.seeks} if before.seeks.get(p) != after.seeks.get(p)}
+    asked = {p for p in sought if p in after.seeks and after.seeks[p].offset is not None}
     changes = (
         ("consumption paused", after.paused - before.paused),
         ("consumption resumed", before.paused - after.paused),
-        ("seek asked for", {p for p in sought if p in after.seeks}),
-        ("seek carried out or taken back", {p for p in sought if p not in after.seeks}),
+        ("seek asked for", asked),
+        ("seek carried out or taken back", sought - asked),
     )
     return "; ".join(f"{what}: partition(s) {format_partitions(found)}" for what, found in changes if found)

@@ -113,15 +113,15 @@ class ConsumptionPause(Override):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeekRequest(Override):
-    """A partition is to go on at `offset`; `rebuild` and `state` are as in `Seek`. It stands until it has been
-    carried out, or its topic is another one than that with `topic_id`. `modified` is Consul's index of the key, to
-    end this request and no later one."""
+    """A partition is to go on at `offset`, or an earlier seek is taken back (None); `rebuild` and `state` are as in
+    `Seek`. It stands until it has been carried out, or its topic is another one than that with `topic_id`. `modified`
+    is Consul's index of the key, to end this request and no later one."""
 
     topic: str
     partition: int
     topic_id: str
     id: str
-    offset: int
+    offset: int | None
     rebuild: int = 0
     state: SeekState | None = None
     modified: int = 0
@@ -130,6 +130,8 @@ class SeekRequest(Override):
         where = flow_scope(self.topic, str(self.partition))
         how = " with a rebuild" if self.rebuild else ""
         how = f", state: {self.state}" if self.state else how
+        if self.offset is None:
+            return f"seek of {where} taken back by {self.said(since=True)}, which is not committed yet"
         return f"seek of {where} to offset {self.offset}{how} asked for by {self.said(since=True)}"
 
     @property

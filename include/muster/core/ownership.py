@@ -18,8 +18,8 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
   the handler finished ended; `committed`: what Kafka acknowledged.
 - It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`,
   or `note` is not `noted`.
-- `note` goes with each commit; `noted` is the one that went with `committed`. A seek that was carried out before that
-  of the note is not carried out again: it may come back with a ZooKeeper that was restored.
+- `note` goes with each commit; `noted` is the one that went with `committed`. A seek that is not above that of the
+  note is not carried out: it may have come back with servers that were restored.
 - `claim_epoch` numbers the times that partitions were taken up: an answer of Kafka about an earlier one is ignored.
 - `claimed`: whatever keeps a former owner's late commit from landing is in place.
 - `announced`: the handler knows that the partition is this consumer's. `withdrawn`: it does not believe so, or not
@@ -330,8 +330,6 @@ class _Partition:
     noted: Note = NO_NOTE
     seek: Seek | None = None
     """The last seek that was carried out since it was taken up."""
-    sought_before: set[str] = field(default_factory=set)
-    """The ids of the seeks that were carried out before that of the note, since it was taken up."""
     paused_after: int | None = None
     """How many offers had been made when its consumption was paused; None if it is not."""
     pass_over: PassOver | None = None
@@ -640,7 +638,7 @@ class Ownership:
             for tp, partition in self.held.items()
             if partition.offered
             and (seek := self.topics[tp[0]].seeks.get(tp[1])) is not None
-            and seek.id not in {partition.note.sought, *partition.sought_before}
+            and not partition.note.has(seek.id)
         }
         known = frozenset(
             tp
@@ -789,10 +787,9 @@ class Ownership:
     def _seek(self, sought: Mapping[TopicPartition, Seek]) -> None:
         for tp, seek in sought.items():
             if partition := self.held.get(tp):
-                partition.sought_before.add(partition.note.sought)
                 partition.note, partition.seek = partition.note.after(seek), seek
-                partition.start = partition.processed = seek.offset
-                partition.rejected = {at: e for at, e in partition.rejected.items() if at < seek.offset}
+                partition.start = partition.processed = at = seek.offset or 0
+                partition.rejected = {one: e for one, e in partition.rejected.items() if one < at}
 
     def _check(self, tp: TopicPartition, planned: OffsetRange, jump: Jump | None, seek: Seek | None) -> None:
         """Raise `PlanRefusedError` if a partition's range does not follow from the newest offer and the last plan."""
@@ -957,9 +954,8 @@ class Ownership:
         for tp, partition in self.held.items():
             if partition.claimed and not (partition.restored or partition.closing):
                 seek = self.topics[tp[0]].seeks.get(tp[1])
-                found[tp] = ToRestore(
-                    partition.claim_epoch, partition.source, partition.at_claim, seek.id if seek else ""
-                )
+                chosen = seek.id if seek is not None and seek.offset is not None else ""
+                found[tp] = ToRestore(partition.claim_epoch, partition.source, partition.at_claim, chosen)
         return found
 
     def restored(self, tp: TopicPartition, claim_epoch: int, commits: int | None) -> None:

@@ -68,6 +68,10 @@ class Note:
     deaths: Deaths = NO_DEATHS
     """Whose process has the partition, and the processes that died at this offset."""
 
+    def has(self, seek_id: str) -> bool:
+        """Tell whether a seek with this id was carried out or taken back, or a later one was."""
+        return seek_id <= self.sought
+
     def after(self, seek: Seek) -> Note:
         """Return it as it is once `seek` is carried out, by whichever consumer, and however often."""
         rebuild = max(self.rebuild + 1, seek.rebuild) if seek.rebuild else self.rebuild
@@ -200,9 +204,11 @@ def start(position: int | None, committed: Committed | None, topic_id: str, earl
     return go_on(max(known), earliest) if known else Start(earliest)
 
 
-def sought(position: int | None, start: Start, offset: int, earliest: int, end: int) -> Start:
-    """Choose where a partition goes on that is sought to `offset`, as far as Kafka still has that. Without the seek
-    it would be `start`; `position` is as for `start()`."""
+def sought(position: int | None, start: Start, offset: int | None, earliest: int, end: int) -> Start:
+    """Choose where a partition goes on that is sought to `offset`, as far as Kafka still has that. Without the seek,
+    or with None, it is `start`; `position` is as for `start()`."""
+    if offset is None:
+        return start
     at = min(max(offset, earliest), max(end, earliest))
     before = start.offset if position is None else position
     return Start(at, Jump(before, at, Why.SEEK) if at != before else None)

@@ -8,6 +8,7 @@ key is. It is made an offset once, when it is asked for, so that carrying it out
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +22,9 @@ EXPECTED = (
     "write earliest, latest, committed, changelog, an offset such as 120, records forth or back such as +50 or "
     "-1000, a time ago such as -10m (s, m, h, d), or a moment such as 2026-11-25T10:00:00Z"
 )
+_MOMENT = 12
+_ID = re.compile(rf"[0-9a-f]{{{_MOMENT}}}[0-9a-f]{{6}}")
+"""The id of a seek: milliseconds since the epoch, and what tells apart those of one moment."""
 _NUMBER = re.compile(r"([+-]?)(\d{1,19})")
 _AGO = re.compile(r"-(\d{1,9})([smhd])")
 
@@ -53,13 +57,14 @@ class Destination:
 class Bounds:
     """One partition in Kafka: its first offset, the one after its last, and what the group has committed (None:
     nothing). `at_time` is the first offset from the destination's moment on, None without such a record; `changelog`
-    where the state by key is, None if that is unknown."""
+    where the state by key is, None if that is unknown. `sought` is the id of the last seek."""
 
     earliest: int
     end: int
     committed: int | None = None
     at_time: int | None = None
     changelog: int | None = None
+    sought: str = ""
 
     @property
     def position(self) -> int:
@@ -83,6 +88,13 @@ class StartingOffsets:
     def at_first_record(self, topic: str) -> bool:
         """Tell whether all partitions of a topic begin at their first record, as they do without any commit."""
         return all(each.to is To.EARLIEST for each in self.offsets.get(topic, {0: self.default}).values())
+
+
+def new_id(now: float, *before: str) -> str:
+    """Return an id for a seek that is asked for at `now` (seconds since the epoch), above the ids `before`."""
+    known = (int(each[:_MOMENT], 16) + 1 for each in before if _ID.fullmatch(each))
+    moment = max(round(now * 1000), *known, 0)
+    return f"{moment:0{_MOMENT}x}{secrets.token_hex(3)}"
 
 
 def parse_destination(text: str, now: float) -> Destination:

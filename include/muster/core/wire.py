@@ -220,7 +220,7 @@ class _Node(BaseModel):
 
 class _Seek(_Node):
     id: Annotated[StrictStr, Field(pattern=f"^{SEEK_ID.pattern}$")]
-    offset: Annotated[StrictInt, Field(ge=0)]
+    offset: Annotated[StrictInt, Field(ge=0)] | None = None
     rebuild: _Epoch | None = None
     state: SeekState | None = None
 

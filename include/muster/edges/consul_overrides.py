@@ -196,15 +196,15 @@ class OverrideStore:
         why: str,
         at: float,
     ) -> None:
-        """Ask for a seek of a partition of the topic that has this id, in place of an earlier request that was not
-        carried out yet."""
+        """Ask for a seek of a partition of the topic that has this id, or have it taken back, in place of an earlier
+        request that was not carried out yet."""
         more: dict[str, object] = {"rebuild": seek.rebuild} if seek.rebuild else {}
         more |= {"state": seek.state} if seek.state else {}
         value = text(by, why, at, {"id": seek.id, "offset": seek.offset, "topic.id": topic_id, **more})
         self._keys.write(f"{SEEKS}/{check_topic(topic)}/{partition}", value)
 
-    def cancel_seek(self, topic: str, partition: int) -> bool:
-        """Take such a request back."""
+    def drop_seek(self, topic: str, partition: int) -> bool:
+        """Remove such a request, which nothing can carry out."""
         return self._keys.remove(f"{SEEKS}/{check_topic(topic)}/{partition}")
 
     def end_seek(self, request: SeekRequest) -> bool:
@@ -361,13 +361,14 @@ def _consumption_pause(rest: str, key: Key) -> ConsumptionPause:
 def _seek(rest: str, key: Key) -> SeekRequest:
     topic, partition = _two(rest, "[TOPIC]/[PARTITION]")
     wanted = (
-        " with 'id' and 'topic.id' (text), 'offset' and, if need be, 'rebuild' (whole numbers from 0), and 'state' "
-        f"({', '.join(SeekState)})"
+        " with 'id' and 'topic.id' (text), 'offset' (null: taken back) and, if need be, 'rebuild' (whole numbers "
+        f"from 0), and 'state' ({', '.join(SeekState)})"
     )
     value = _value(key, wanted)
     seek_id, topic_id, offset = value.get("id"), value.get("topic.id"), value.get("offset")
     rebuild = value.get("rebuild", 0)
-    if not (isinstance(seek_id, str) and SEEK_ID.fullmatch(seek_id) and type(offset) is int and offset >= 0):
+    known = "offset" in value and (offset is None or (type(offset) is int and offset >= 0))
+    if not (isinstance(seek_id, str) and SEEK_ID.fullmatch(seek_id) and known):
         raise _not_understood(key, wanted)
     if not (type(rebuild) is int and 0 <= rebuild <= MAX_EPOCH):
         raise _not_understood(key, wanted)

@@ -30,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, t
 
 from muster.core.model import TopicPartition
 from muster.core.offsets import Retention
-from muster.core.positions import Committed
+from muster.core.positions import Committed, parse_stamp
 from muster.core.seeking import Bounds
 from muster.edges.kafka_admin import (
     GRACE,
@@ -371,13 +371,15 @@ class GroupOffsets:
         ends, earliest, committed = (
             self.end_offsets(asked),
             self.beginning_offsets(asked),
-            self.committed(asked),
+            self.positions(asked),
         )
         at_time = {} if moment is None else self.offsets_at(asked, moment)
-        return {
-            tp: Bounds(earliest[tp], max(ends[tp], earliest[tp]), committed[tp], at_time.get(tp))
-            for tp in asked
-        }
+        found: dict[TopicPartition, Bounds] = {}
+        for tp, there in committed.items():
+            offset, stamp = (None, None) if there is None else (there.offset, parse_stamp(there.metadata))
+            sought, end = stamp.note.sought if stamp else "", max(ends[tp], earliest[tp])
+            found[tp] = Bounds(earliest[tp], end, offset, at_time.get(tp), sought=sought)
+        return found
 
     def close(self) -> None:
         """Let go of the connections."""

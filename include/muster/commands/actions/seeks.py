@@ -8,7 +8,6 @@ another topic.
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from muster.commands.command import Actor, CommandError, CommandOutcome, Foresee
 from muster.core.model import Seek, SeekState, TopicAssignment, TopicPartition
 from muster.core.overrides import Overrides, SeekRequest, flow_scope
 from muster.core.partition_list import format_partitions
-from muster.core.seeking import Bounds, SeekError, To, effect, offset_for, parse_destination
+from muster.core.seeking import Bounds, SeekError, To, effect, new_id, offset_for, parse_destination
 from muster.core.wire import readable
 
 if TYPE_CHECKING:
@@ -76,7 +75,9 @@ def seek(
     consul, cluster = target.consul, target.cluster.name
     plan, chosen = _plan(target, actor, to, topic, partitions, rebuild, state)
     rebuild = rebuild or chosen is SeekState.REBUILD
-    seek_id, moment = secrets.token_hex(8), int(actor.at) if rebuild else 0
+    pending = [each.id for tp, each in consul.overrides.read().seeks.items() if tp in plan]
+    seek_id = new_id(actor.at, *pending, *(each.bounds.sought for each in plan.values()))
+    moment = int(actor.at) if rebuild else 0
     foreseen = _foreseen(target, plan, rebuild, chosen)
     for (of, number), planned in plan.items():
         consul.overrides.seek(
@@ -104,12 +105,20 @@ def seek(
 
 def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Take back the seeks of `partitions` of `topic` that are not carried out; without partitions those of the topic,
-    without a topic all. Raises `CommandError` if there are none."""
+    without a topic all. The owner, or the coordinator, commits that, so that no backup brings them back. Raises
+    `CommandError` if there are none."""
     consul, cluster = target.consul, target.cluster.name
     concerned = _concerned(cluster, topic, partitions, consul.overrides.read())
     shown = format_partitions(partitions) if partitions else ""
-    for of, number in concerned:
-        consul.overrides.cancel_seek(of, number)
+    found, _ = partitions_of(target, topic, partitions)
+    for tp, request in concerned.items():
+        assignment = found.get(tp)
+        if assignment is None or assignment.topic_id != request.topic_id:
+            consul.overrides.drop_seek(*tp)
+            continue
+        state = SeekState.SKIP if target.cluster.has_state(tp[0]) else None
+        taken_back = Seek(new_id(actor.at, request.id), None, state=state)
+        consul.overrides.seek(*tp, taken_back, request.topic_id, by=actor.name, why=actor.reason, at=actor.at)
     lines = (
         f"{len(concerned)} seek(s) of {flow_scope(topic, shown)} of cluster {cluster} are taken back: {actor}",
         "what its owner has carried out meanwhile stays so",
@@ -153,7 +162,7 @@ def _concerned(
     concerned = {
         (of, number): each
         for (of, number), each in sorted(decided.seeks.items())
-        if topic in {"", of} and (not partitions or number in partitions)
+        if topic in {"", of} and (not partitions or number in partitions) and each.offset is not None
     }
     if not concerned:
         scope = flow_scope(topic, format_partitions(partitions) if partitions else "")

@@ -409,9 +409,9 @@ class Planner:
         else:
             at = position if position is not None else end
             start = positions.go_on(at, found.earliest.get(tp, at))
-        if seek is not None and seek.id != self._notes.get(tp, NO_NOTE).sought:
+        seek = self._not_done(tp, seek)
+        if seek is not None and seek.offset is not None:
             start = positions.sought(position, start, seek.offset, found.earliest[tp], end)
-            plan.sought[tp] = replace(seek, offset=start.offset)
             self._stopped_short.discard(tp)
         if start.offset > end or (position in {None, start.offset} and self._is_short(tp, start.offset)):
             after = self._after_the_end(tp, start.offset, end, servers, topic_id, found, plan)
@@ -422,16 +422,22 @@ class Planner:
             start = after
         else:
             self._ends_early.pop(tp, None)
+        if seek is not None:
+            plan.sought[tp] = replace(seek, offset=start.offset)
         if start.jump is not None:
             plan.jumps[tp] = start.jump
         self._checked.add(tp)
         plan.positions[tp] = start.offset
+
+    def _not_done(self, tp: TopicPartition, seek: Seek | None) -> Seek | None:
+        return None if seek is None or self._notes.get(tp, NO_NOTE).has(seek.id) else seek
 
     def _stay_before_losses(self, plan: _Plan) -> None:
         """Have partitions stay before records that are lost, where the agent does not accept that."""
         for tp, jump in list(plan.jumps.items()):
             if not self._agent.accepts(tp, jump):
                 plan.losses[tp] = plan.jumps.pop(tp)
+                plan.sought.pop(tp, None)
                 plan.positions[tp] = jump.before
                 if jump.why is Why.TRUNCATION:
                     self._stops_short(tp, jump.after)

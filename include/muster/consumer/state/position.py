@@ -134,7 +134,7 @@ def take_up(
         return TakenUp(Position(ANYWHERE, topic_id=topic_id))
     if found is not None and group == (found.offset, found.seq, found.move):
         return TakenUp(replace(found, topic_id=topic_id or found.topic_id))
-    if seek and seek not in {found.move if found else "", group[2] if group else ""}:
+    if seek > max(found.move if found else "", group[2] if group else ""):
         seq = max(found.seq if found else 0, group[1] if group else 0)
         offset = found.offset if found else group[0] if group else 0
         last = found or Position(offset, topic_id=topic_id)
