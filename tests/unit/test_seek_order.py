@@ -6,7 +6,7 @@ import pytest
 
 from muster.consumer.source.batch_size import Bounds
 from muster.core.model import Seek
-from muster.core.positions import Committed, Note, format_stamp, noted
+from muster.core.positions import Committed, Note, format_stamp, noted, passed_by
 from muster.core.seeking import new_id
 from tests.support.planned_consumer import PlannedConsumer, PlannedKafka
 
@@ -80,3 +80,10 @@ def test_id_is_above_all_before(now: float, before: tuple[str, ...]) -> None:
     assert new_id(now + 1, found) > found
     assert Note(found).has(found)
     assert not Note().has(found)
+
+
+def test_commit_from_before_a_seek_has_been_passed() -> None:
+    """Without fences: of an owner that was replaced, and is further than the seek has gone back to."""
+    present = Committed(10, format_stamp("c", "A", Note("s2")))
+    assert "seek s2" in passed_by(present, Committed(80, format_stamp("c", "A", Note("s1"))))
+    assert passed_by(present, Committed(80, format_stamp("c", "A", Note("s2")))) == ""

@@ -157,11 +157,14 @@ def noted(committed: Committed | None, topic_id: str) -> Note:
 def passed_by(present: Committed | None, ours: Committed) -> str:
     """Say by what another consumer has passed an offset that is to be committed, '' if none has."""
     stamp = parse_stamp(ours.metadata)
-    topic_id, rebuild = ("", 0) if stamp is None else (stamp.topic_id, stamp.note.rebuild)
+    topic_id, note = ("", NO_NOTE) if stamp is None else (stamp.topic_id, stamp.note)
     if present is None or of_another_topic(present.metadata, topic_id):
         return ""
-    if noted(present, topic_id).rebuild > rebuild:
-        return f"another consumer has begun rebuild {noted(present, topic_id).rebuild} since"
+    there = noted(present, topic_id)
+    if there.rebuild > note.rebuild:
+        return f"another consumer has begun rebuild {there.rebuild} since"
+    if not note.has(there.sought):
+        return f"another consumer has carried out seek {there.sought} since"
     return (
         f"another consumer has committed offset {present.offset} since"
         if present.offset > ours.offset
