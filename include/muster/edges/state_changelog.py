@@ -51,8 +51,10 @@ BULK = {
 """What makes a producer write many small records quickly."""
 RIGHTS = {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS}
 """What an owner does with its changelog, once that is there."""
-AT_ONCE = 50_000
-"""Records that are handed to librdkafka, or taken from it, at once."""
+TAKEN = 10_000
+"""Records that are taken from librdkafka at once."""
+AT_ONCE, BYTES_AT_ONCE, SECONDS_AT_ONCE = 100_000, 1 << 25, 1.0
+"""Records of a changelog that are given at once, about, their bytes, and the seconds until they came."""
 LONGEST_NAME = 249
 
 
@@ -338,22 +340,32 @@ class ChangelogReader:
         if at >= self.end:
             return
         self._consumer.assign([_TopicPartition(*self._place, at)])
-        heard = time.monotonic()
+        heard = given = time.monotonic()
+        records: list[tuple[bytes, bytes | None]] = []
+        size = 0
         while at < self.end and wanted():
-            records: list[tuple[bytes, bytes | None]] = []
-            for message in self._consumer.consume(AT_ONCE, 0.2):
-                heard, error = time.monotonic(), message.error()
-                if error is None:
-                    records.append((message.key() or b"", message.value()))
-                    at = (message.offset() or 0) + 1
-                elif error.code() == KafkaError_._PARTITION_EOF:
-                    at = max(at, message.offset() or 0)
-                else:
-                    raise self._error(error)
-            if records or at >= self.end:
+            messages = self._consumer.consume(TAKEN, 0.2)
+            now = time.monotonic()
+            if messages:
+                taken = [(one.key() or b"", one.value()) for one in messages if one.error() is None]
+                heard, at = now, self._after(messages, len(taken) < len(messages), at)
+                size += sum([len(key) + len(value or b"") for key, value in taken])
+                records += taken
+            enough = len(records) >= AT_ONCE or size >= BYTES_AT_ONCE or now - given > SECONDS_AT_ONCE
+            if (records and enough) or at >= self.end:
                 yield Read(records, at)
-            if time.monotonic() - heard > self._settings.operation_timeout:
+                records, size = [], 0
+                heard = given = time.monotonic()
+            elif now - heard > self._settings.operation_timeout:
                 raise self._error(KafkaError_(KafkaError_._TIMED_OUT, "no answer in time"))
+
+    def _after(self, messages: Sequence[Message], with_errors: bool, at: int) -> int:
+        """Return the offset after `messages`, which follow `at`. Raises `KafkaError` for what failed."""
+        for one in messages if with_errors else ():
+            if (error := one.error()) is not None and error.code() != KafkaError_._PARTITION_EOF:
+                raise self._error(error)
+        last = messages[-1]
+        return max(at, (last.offset() or 0) + (last.error() is None))
 
     def close(self) -> None:
         """Let go of the connections."""

@@ -80,6 +80,13 @@ def unpack(data: bytes) -> Any:
     return msgpack.unpackb(data, use_list=True, ext_hook=_unpack_other, strict_map_key=False)
 
 
+def unpack_all(written: Sequence[bytes]) -> list[Any]:
+    """Read many, many times quicker than one by one."""
+    count = b"\xdd" + len(written).to_bytes(4, "big")  # an array of so many, as msgpack begins it
+    found: list[Any] = unpack(count + b"".join(written))
+    return found
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return a schema in Arrow, with timestamps in UTC, which PySpark 4.2 does not take for granted."""
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}

@@ -69,10 +69,9 @@ class Overlay:
 
     def prefetch(self, keys: Sequence[bytes]) -> None:
         """Read many keys at once, those that are not known."""
-        full = [self._generation + key for key in keys if key not in self._known]
-        found = self._below.get_many(full)
-        for key in full:
-            self._known[key[4:]] = found.get(key)
+        missing = [key for key in keys if key not in self._known]
+        full = [self._generation + key for key in missing]
+        self._known.update(zip(missing, map(self._below.get_many(full).get, full), strict=True))
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if there is none."""
@@ -95,6 +94,25 @@ class Overlay:
         if group:
             self._groups.setdefault(group, set()).add(key)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of keys, in their order: None where there is none."""
+        self.prefetch(keys)
+        known, changes = self._known, self.changes
+        return [changes.get(key, known[key]) for key in keys] if changes else [known[key] for key in keys]
+
+    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Set the values of keys, as `put` does."""
+        if len(max(keys, key=len, default=b"")) + len(max(values, key=len, default=b"")) > LARGEST:
+            for key, value in zip(keys, values, strict=True):
+                self.put(key, value)
+            return
+        new = dict(zip(keys, values, strict=True))
+        for key in new.keys() & self.changes.keys():
+            self.size -= len(key) + len(self.changes[key] or b"")
+        self.size += sum(map(len, new)) + sum(map(len, new.values()))
+        self.changes.update(new)
+        self._check_size()
+
     def delete(self, key: bytes) -> None:
         """Delete a key."""
         self._change(key, None)
@@ -103,6 +121,9 @@ class Overlay:
         before = self.changes.get(key, _MISSING)
         self.size += len(value or b"") + (len(key) if before is _MISSING else -len(before or b""))
         self.changes[key] = value
+        self._check_size()
+
+    def _check_size(self) -> None:
         if self.most is not None and self.size > self.most:
             raise TooManyChangesError
 
@@ -468,7 +489,7 @@ class Handle(StatefulProcessorHandle):
 
 def key_bytes(key: Sequence[Any]) -> bytes:
     """Write a grouping key so that none is the beginning of another."""
-    data = pack(list(key))
+    data = pack(tuple(key))
     return len(data).to_bytes(4, "big") + data
 
 

@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ LONGEST_KEY = 480
 """Bytes of a key that stands as it is."""
 _HEAD = 440
 _PLAIN, _HASHED = b"\x00", b"\x01"
+_AT_ONCE = 5_000
+"""Keys that are put without a moment for other threads."""
 _META = b"\x00meta"
 _DATA = b"\x01"
 """What the keys in LMDB begin with."""
@@ -97,7 +100,8 @@ class Store:
                 transaction.put(_META, _text(replace(self._new, current=now)))
 
     def apply(self, changes: Iterable[Change], before: Mark, after: Mark) -> bool:
-        """Make changes in one transaction, if the store is at `before`; False, and nothing, if it is elsewhere.
+        """Make changes, of each key at most one, in one transaction, if the store is at `before`; False, and nothing,
+        if it is elsewhere.
 
         So a process that was frozen changes nothing of what its successor has brought further.
         """
@@ -105,11 +109,16 @@ class Store:
         with _named(self.folder), self._environment.begin(write=True) as transaction:
             if _place(_mark(transaction.get(_META))) != _place(before):
                 return False
-            for key, value in changes:
-                if value is None:
-                    transaction.delete(_stored(key))
-                else:
-                    transaction.put(_stored(key), _value(key, value))
+            rest, cursor = iter(changes), transaction.cursor()
+            while part := [*islice(rest, _AT_ONCE)]:
+                cursor.putmulti(
+                    [(_DATA + k, _PLAIN + v) for k, v in part if v is not None and len(k) <= LONGEST_KEY]
+                )
+                for key, value in part:
+                    if value is None:
+                        transaction.delete(_stored(key))
+                    elif len(key) > LONGEST_KEY:
+                        transaction.put(_stored(key), _value(key, value))
             transaction.put(_META, _text(after))
         return True
 
@@ -153,10 +162,13 @@ class Reader:
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those keys that are there."""
-        names = {_stored(key): key for key in keys}
+        names = sorted([_DATA + key for key in keys if len(key) <= LONGEST_KEY])
         with _named(self._folder):
-            found = self._transaction.cursor().getmulti(sorted(names))
-        return {names[bytes(name)]: _parts(names[bytes(name)], bytes(value))[1] for name, value in found}
+            found = {name[1:]: value[1:] for name, value in self._transaction.cursor().getmulti(names)}
+        for key in keys:
+            if len(key) > LONGEST_KEY and (value := self.get(key)) is not None:
+                found[key] = value
+        return found
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield all keys that begin with `prefix`, which has at most `LONGEST_KEY` bytes to be in order."""
