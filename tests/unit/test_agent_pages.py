@@ -123,7 +123,7 @@ def test_the_status_page_follows_the_protocol_and_shows_no_secret(agent: Agent) 
 
 def test_state_of_partitions_is_shown_as_it_is_read() -> None:
     shards = {
-        ("t", 0): ShardState(12, 40_960, 320, 9),
+        ("t", 0): ShardState(12, 40_960, 320, 9, late=3),
         ("t", 1): ShardState(restore=Restore(500, 2_000, 120.5, 0.2)),
         ("t", 2): ShardState(differs="the group has none"),
         ("u", 0): ShardState(1, 1, 1, 1),
@@ -139,6 +139,7 @@ def test_state_of_partitions_is_shown_as_it_is_read() -> None:
         ("state_keys", 0, 12.0),
         ("state_bytes", 0, 40_960.0),
         ("state_offset", 0, 320.0),
+        ("late_rows_total", 0, 3.0),
         ("restore_ratio", 1, 0.25),
         ("restore_rate", 1, 120.5),
         ("restore_still_seconds", 1, 0.2),

@@ -156,6 +156,11 @@ class ConsumerMetrics(Collector):
         )
         for name, text, samples in families:
             yield self._own(GaugeMetricFamily, name, text, samples, "topic", "partition")
+        text, late = (
+            "Rows that were dropped because they came after the watermark",
+            ((tp, s.late) for tp, s in running),
+        )
+        yield self._own(CounterMetricFamily, "late_rows", text, late, "topic", "partition")
 
     def _gauges(self, view: AgentSnapshot) -> Iterator[Metric]:
         info = InfoMetricFamily("muster_consumer", "Which process this is", labels=_OWN)

@@ -196,7 +196,13 @@ def _shard(shard: ShardState) -> dict[str, Any]:
             "rate": round(found.rate, 1),
             "still": round(found.still, 1),
         }
-    return {"keys": shard.keys, "bytes": shard.bytes, "offset": shard.offset, "commit": shard.commit}
+    return {
+        "keys": shard.keys,
+        "bytes": shard.bytes,
+        "offset": shard.offset,
+        "commit": shard.commit,
+        "late": shard.late,
+    }
 
 
 def _failures(agent: Agent, topic: str) -> list[dict[str, Any]]:

@@ -299,7 +299,8 @@ class Restore:
 @dataclass(frozen=True, slots=True)
 class ShardState:
     """The state by key of one partition. One that runs has so many `keys` and `bytes` in its local store, and its
-    position: the next `offset` to read (None before the first record), after so many commits.
+    position: the next `offset` to read (None before the first record), after so many commits. `late` rows came after
+    the watermark since it was taken up, and were dropped.
 
     `restore` is set while it is restored. `differs` says why it does not run until a person chooses.
     """
@@ -310,6 +311,7 @@ class ShardState:
     commit: int = 0
     restore: Restore | None = None
     differs: str = ""
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 
 A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "batch": 320}}`, for assignors that
 go by load, and for the search for what makes no progress, and `state`, how the state by key of its partitions stands:
-`{"0": {"keys": 12, "bytes": 40960, "offset": 320, "commit": 9}, "1": {"restored": 500, "total": 2000, "rate": 120.5,
-"still": 0.2}, "2": {"differs": "..."}}`. A status may hold `host`, `version`, `state`,
+`{"0": {"keys": 12, "bytes": 40960, "offset": 320, "commit": 9, "late": 0}, "1": {"restored": 500, "total": 2000,
+"rate": 120.5, "still": 0.2}, "2": {"differs": "..."}}`. A status may hold `host`, `version`, `state`,
 `started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
@@ -653,12 +653,13 @@ def _shards(state: object) -> dict[int, ShardState]:
 
 
 def _shard(entry: dict[object, object]) -> ShardState:
-    keys, size, commit, restored = (
-        _count(entry.get(key)) or 0 for key in ("keys", "bytes", "commit", "restored")
+    keys, size, commit, restored, late = (
+        _count(entry.get(key)) or 0 for key in ("keys", "bytes", "commit", "restored", "late")
     )
     rate, still = (_measure(entry.get(key)) for key in ("rate", "still"))
     restore = None if still is None else Restore(restored, _count(entry.get("total")), rate or 0.0, still)
-    return ShardState(keys, size, _count(entry.get("offset")), commit, restore, _text(entry.get("differs")))
+    offset, differs = _count(entry.get("offset")), _text(entry.get("differs"))
+    return ShardState(keys, size, offset, commit, restore, differs, late)
 
 
 def _range(value: object) -> OffsetRange | None:

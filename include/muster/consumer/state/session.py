@@ -349,7 +349,6 @@ class BatchState:
             self.states.changed(tp, end - begin, result.size)
         if result.late:
             log.warning("topic %r, partition %d: %d late row(s) are dropped", *tp, result.late)
-        self.states.late(tp, result.late)
         output = []
         if work.to_topic:
             pairs = zip(
@@ -358,7 +357,9 @@ class BatchState:
                 strict=True,
             )
             output = [ToWrite(topic, key, value, ()) for key, value in pairs]
-        return Computed(begin, end, replace(after, top=result.top), result.keys, result.values, output)
+        return Computed(
+            begin, end, replace(after, top=result.top), result.keys, result.values, output, result.late
+        )
 
     def close(self) -> None:
         """Let go of the rows that were returned."""

@@ -67,6 +67,8 @@ class Computed:
     keys: Sequence[bytes] = ()
     values: Sequence[bytes | None] = ()
     output: Sequence[ToWrite] = ()
+    late: int = 0
+    """Rows that were dropped because they came too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class Shard:
     """Keys, and bytes on disk."""
     each: float = 0.0
     """Bytes of changes a record, about."""
+    late: int = 0
+    """Rows that were dropped in its batches since it was taken up."""
 
     def look(self) -> None:
         """See what is due next, and how large the store is."""
@@ -170,8 +174,6 @@ class States(Stateless):
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     most_changes: int = MOST_CHANGES
-    late_rows: dict[str, int] = field(default_factory=dict, init=False)
-    """By topic, of batches that were computed."""
     restores: Restores = field(init=False)
     _shards: dict[TopicPartition, Shard] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -435,7 +437,9 @@ class States(Stateless):
         done = shard.store.apply([*changes, landed.carried.position], shard.mark, after)
         with self._lock:
             shard.mark, shard.position, shard.computed, shard.chosen = after, of.position, None, ""
-            shard.dropped = shard.dropped if of.computed is None else frozenset()
+            if of.computed is not None:
+                shard.dropped = frozenset()
+                shard.late += of.computed.late
             shard.broker = landed.at, self.clock()
             shard.look()
         if not done:
@@ -457,11 +461,6 @@ class States(Stateless):
         for shard in shards:
             shard.store.close()
 
-    def late(self, tp: TopicPartition, rows: int) -> None:
-        """Count rows of a batch that came too late."""
-        with self._lock:
-            self.late_rows[tp[0]] = self.late_rows.get(tp[0], 0) + rows
-
     def release(self) -> None:
         """Let another process have this consumer's folder. To be called when no shard is held."""
         with self._lock:
@@ -475,7 +474,7 @@ class States(Stateless):
         with self._lock:
             for tp, one in self._shards.items():
                 offset = None if one.position.offset == ANYWHERE else one.position.offset
-                found[tp] = ShardState(*one.size, offset, one.position.seq)
+                found[tp] = ShardState(*one.size, offset, one.position.seq, late=one.late)
         return found
 
 
