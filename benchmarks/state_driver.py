@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ ROWS, PANDAS, BULK = "rows", "pandas", "vectorised"
 OUTPUT = "key string, n long, total long"
 COLUMNS = ("CAST(key AS STRING) AS key", "CAST(CAST(value AS STRING) AS LONG) AS amount")
 PLACE = ("topic", "partition", "offset")
+STILL = 120.0
+"""Seconds without a commit after which a reading has failed."""
 STATE = "org.apache.spark.sql.execution.streaming.state"
 TUNED = {
     "spark.sql.streaming.stateStore.providerClass": f"{STATE}.RocksDBStateStoreProvider",
@@ -263,15 +265,13 @@ class Muster(Driver):
         return str(connector_jar())
 
     def read(self, order: Order) -> Reading:
-        """Read a topic from where its group is."""
+        """Read a topic from where its group is, until all is committed, or for `order.seconds`."""
         use_scratch(self.spark)
         kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
         with self.measured(order) as (ended, done), closing(GroupOffsets(kafka, order.group)) as group:
             places = [(order.topic, partition) for partition in range(order.partitions)]
-            read = group.committed(places)
-            if read[places[0]] is None:
+            if group.committed(places)[places[0]] is None:
                 begin_at_the_first_record(group, order.topic, order.partitions)
-            left = order.records - sum(offset or 0 for offset in read.values())
             if order.step:
                 dies_at(order.step, _Death(order.partitions))
 
@@ -284,8 +284,14 @@ class Muster(Driver):
             stores = Path(order.folder) / "stores"
             with StateQuery(self.spark, kafka, group, stores, handle, most=order.most) as query:
                 query.hold(order.topic, range(order.partitions))
-                while left and not self.reached(ended, replace(order, records=left)):
-                    time.sleep(0.1)
+                came, at = 0, time.monotonic()
+                while came < order.records and not (ended and ended[-1].at - ended[0].at > order.seconds):
+                    time.sleep(0.2)
+                    now = sum(offset or 0 for offset in group.committed(places).values())
+                    if now > came:
+                        came, at = now, time.monotonic()
+                    elif time.monotonic() - at > STILL:
+                        raise RuntimeError(f"no offset in {STILL:.0f} s beyond {came:,}: {query.errors()}")
         return Reading(ended, self.memory)
 
 
