@@ -247,6 +247,8 @@ def _killed(order: Order, cores: int, after: float) -> bool:
     try:
         worker.call(Muster.read, order)
     except RuntimeError:
+        if not worker.killed:
+            raise  # it failed, which is not what was to be seen
         return True
     finally:
         timer.cancel()

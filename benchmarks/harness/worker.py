@@ -78,6 +78,11 @@ class Worker:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    @property
+    def killed(self) -> bool:
+        """Whether the process was ended by SIGKILL."""
+        return self._process.poll() == -signal.SIGKILL
+
     def close(self, patience: float = 60.0) -> None:
         """End the process in order, or by force after `patience` seconds."""
         self._pipe.close()
