@@ -146,7 +146,7 @@ class Model(RuleBasedStateMachine):
     def start_query(self) -> None:
         self.running = self.first = True
         self.start, self.start_sources, self.offer, self.batch = {}, {}, None, None
-        self.ownership.query_started()
+        self.ownership.query.start()
 
     @precondition(lambda self: self.running and self.start)
     @rule()
@@ -196,7 +196,7 @@ class Model(RuleBasedStateMachine):
         self.ownership.planned(offer.asked, end)
         self.start = end
         self.start_sources = {topic: offer.topics[topic].source for topic in end}
-        self.batch = self.ownership.batch()
+        self.batch = self.ownership.query.batch()
         for topic, ranges in end.items():
             for partition, (begin, _) in ranges.items():
                 key = (self.start_sources[topic], topic, partition)
@@ -307,7 +307,7 @@ class Model(RuleBasedStateMachine):
             assert not any(offered.partitions for offered in offer.topics.values())
             if self.start:
                 self.ownership.planned(offer.asked, {})
-                self.ownership.processed(self.ownership.batch(), 0.0)
+                self.ownership.processed(self.ownership.query.batch(), 0.0)
         for offsets in self.ownership.due(0.0).values():
             self.ownership.committed(offsets, 0.0)
         assert self.ownership.closed

@@ -16,7 +16,7 @@ def assign(own: Ownership, mine: set[int], epoch: int) -> None:
 
 def taken_up() -> Ownership:
     own = Ownership(ME, announces=True)
-    own.query_started()
+    own.query.start()
     assign(own, {0}, 1)
     return own
 
@@ -53,7 +53,7 @@ def test_partition_is_withdrawn_after_its_last_batch_and_before_it_closes() -> N
     assert own.to_withdraw == {}
     assign(own, set(), 2)
     assert own.to_withdraw == {}, "the batch is under way"
-    own.processed(own.batch(), 0.0)
+    own.processed(own.query.batch(), 0.0)
     for due in own.due(0.0).values():
         own.committed(due, 0.0)
     own.planned(own.offer().asked, {})

@@ -165,7 +165,7 @@ class Consumer:
         """Process all that is held up to `end`."""
         offer = self.agent.offer(self.token)
         with self.agent.locked() as own:
-            finished = dict(own.stands_at)
+            finished = dict(own.query.stands_at)
         ranges = {tp[1]: (held.position or 0, end) for tp, held in self.agent.view().held.items()}
         self.agent.planned(self.token, offer.asked, finished, {"t": ranges}, {}, [])
         self.agent.batch_done(self.agent.batch_started(), None)

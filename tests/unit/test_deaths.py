@@ -41,7 +41,7 @@ class Mortal(PlannedConsumer):
 
     def plan(self) -> bool:
         with self.agent.locked() as own:
-            return super().plan() or not own._finished  # the first batch may be empty
+            return super().plan() or not own.query.finished  # the first batch may be empty
 
     def process(self) -> None:
         plan = self.agent.batch_started()

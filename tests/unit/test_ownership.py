@@ -45,7 +45,7 @@ class Consumer:
         self.ownership = ClaimingOwnership(ME)
         self.zxid = 0
         self.now = 0.0
-        self.ownership.query_started()
+        self.ownership.query.start()
 
     def assign(
         self, mine: set[int], epoch: int = 1, source: Source = HERE, others: set[int] = frozenset()
@@ -70,7 +70,7 @@ class Consumer:
         self.ownership.planned(asked, {"t": ranges} if ranges else {})
 
     def process(self) -> None:
-        self.ownership.processed(self.ownership.batch(), self.now)
+        self.ownership.processed(self.ownership.query.batch(), self.now)
 
     def due(self) -> dict[Place, dict[tuple[str, int], int]]:
         due = self.ownership.due(self.now)
@@ -203,7 +203,7 @@ def test_failure_commits_what_was_processed_before_it_is_read_again(consumer: Co
     consumer.process()
     consumer.assign({0}, epoch=2)
     consumer.ownership.query_ended()
-    consumer.ownership.query_started()
+    consumer.ownership.query.start()
     assert consumer.lists() == (set(), {0}, {1})
     assert consumer.offered()[1] == set()
     consumer.commit()
@@ -269,7 +269,7 @@ def test_seek_that_a_backup_brings_back_is_not_carried_out_again(consumer: Consu
         jump = Jump(consumer.ownership.held["t", 0].planned or 0, seek.offset, Why.SEEK)
         plan = {"t": {0: (seek.offset, seek.offset)}}
         consumer.ownership.planned(offer.asked, plan, {("t", 0): jump}, sought={("t", 0): seek})
-        consumer.ownership.processed(consumer.ownership.batch(), 0.0)
+        consumer.ownership.processed(consumer.ownership.query.batch(), 0.0)
     assert consumer.ownership.read("t", replace(assignment({0}, 7), seeks={0: first}), 101)
     assert consumer.ownership.offer().seeks == {}
 
@@ -480,20 +480,20 @@ def test_the_same_plan_again_is_no_batch(consumer: Consumer) -> None:
     consumer.batch({0: (0, 5)})
     consumer.plan({0: (0, 5)})
     with pytest.raises(PlanRefusedError, match="not planned"):
-        consumer.ownership.batch()
+        consumer.ownership.query.batch()
 
 
 def test_spark_runs_the_first_plan_of_a_query_even_if_it_is_empty(consumer: Consumer) -> None:
     consumer.batch({})
     with pytest.raises(PlanRefusedError, match="not planned"):
-        consumer.ownership.batch()
+        consumer.ownership.query.batch()
     consumer.assign({0})
     consumer.batch({0: (0, 5)})
 
 
 def test_spark_begins_with_an_empty_batch_if_its_planner_could_not_ask(consumer: Consumer) -> None:
     consumer.assign({0})
-    assert consumer.ownership.batch().empty
+    assert consumer.ownership.query.batch().empty
     with pytest.raises(PlanRefusedError, match="still under way"):
         consumer.plan({0: (0, 5)})
     consumer.process()
@@ -503,7 +503,7 @@ def test_spark_begins_with_an_empty_batch_if_its_planner_could_not_ask(consumer:
 def test_a_partition_without_records_is_committed_too(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.plan({0: (8, 8)})
-    assert consumer.ownership.batch().empty
+    assert consumer.ownership.query.batch().empty
     consumer.process()
     assert consumer.due() == {HERE.place: {("t", 0): 8}}
     consumer.commit()
@@ -513,9 +513,9 @@ def test_a_partition_without_records_is_committed_too(consumer: Consumer) -> Non
 def test_a_batch_of_an_ended_query_is_not_taken(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.plan({0: (0, 5)})
-    plan = consumer.ownership.batch()
+    plan = consumer.ownership.query.batch()
     consumer.ownership.query_ended()
-    consumer.ownership.query_started()
+    consumer.ownership.query.start()
     with pytest.raises(PlanRefusedError, match="not the one under way"):
         consumer.ownership.processed(plan, consumer.now)
 
@@ -526,7 +526,7 @@ A, B = replace(HERE, topic_id="A"), replace(HERE, topic_id="B")
 def test_a_recreated_topic_is_closed_without_committing_and_begins_from_nothing(consumer: Consumer) -> None:
     consumer.assign({0}, source=A)
     consumer.plan({0: (900, 1000)})
-    assert consumer.ownership.batch().topic_ids == {"t": "A"}
+    assert consumer.ownership.query.batch().topic_ids == {"t": "A"}
     consumer.process()
     (due,) = consumer.ownership.due(0.0)[HERE.place].values()
     assert (due.offset, due.topic_id) == (1000, "A")
@@ -614,7 +614,7 @@ def test_offer_changes_with_what_is_taken_up_or_given_up_and_with_nothing_else(c
     consumer.plan({0: (5, 5)})
     assert not consumer.ownership.offer_changes
     consumer.ownership.query_ended()
-    consumer.ownership.query_started()
+    consumer.ownership.query.start()
     assert consumer.ownership.offer_changes, "a new query has been offered nothing"
 
 
@@ -664,7 +664,7 @@ def test_jump_is_accepted_only_if_it_is_reported_and_true(consumer: Consumer) ->
 def claiming() -> Consumer:
     consumer = Consumer()
     consumer.ownership = Ownership(ME, fencing=True)
-    consumer.ownership.query_started()
+    consumer.ownership.query.start()
     return consumer
 
 
@@ -731,7 +731,7 @@ def test_partition_planned_again_stands_where_that_plan_begins(consumer: Consume
     consumer.process()
     consumer.plan({0: (2, 4)})
     assert consumer.due() == {}
-    consumer.ownership.failed(consumer.ownership.batch())
+    consumer.ownership.failed(consumer.ownership.query.batch())
     assert consumer.ownership.pass_over(("t", 0), PassOver(2))
     consumer.commit()
     consumer.plan({0: (3, 4)})
@@ -741,11 +741,11 @@ def test_record_is_not_passed_over_while_its_partition_is_offered(consumer: Cons
     consumer.assign({0})
     consumer.plan({0: (0, 5)})
     consumer.ownership.query_ended()
-    consumer.ownership.query_started()
+    consumer.ownership.query.start()
     asked, _ = consumer.offered()
     assert not consumer.ownership.pass_over(("t", 0), PassOver(0)), "a plan may begin before it"
     consumer.ownership.planned(asked, {"t": {0: (0, 5)}})
-    consumer.ownership.failed(consumer.ownership.batch())
+    consumer.ownership.failed(consumer.ownership.query.batch())
     assert consumer.ownership.pass_over(("t", 0), PassOver(0))
 
 
@@ -916,7 +916,7 @@ def test_partition_that_committed_nothing_is_renewed_where_it_stands(consumer: C
     consumer.assign({0})
     claim(consumer.ownership, consumer.now)
     consumer.plan({0: (7, 9)})
-    consumer.ownership.failed(consumer.ownership.batch())
+    consumer.ownership.failed(consumer.ownership.query.batch())
     consumer.now += LONGEST_RENEWAL * (1 - RENEWAL_SPREAD) - 1
     assert consumer.due() == {}
     consumer.now = 50.0 + LONGEST_RENEWAL
@@ -944,7 +944,7 @@ def test_deleted_offset_is_due_again_where_the_partition_stands() -> None:
     consumer = in_group(7)
     consumer.batch({0: (7, 9)})
     assert consumer.due() == {}
-    consumer.ownership.set_by_others(("t", 0))
+    consumer.ownership.held[("t", 0)].set_by_others()
     assert consumer.due() == {KNOWN.place: {("t", 0): 9}}
     assert consumer.ownership.in_group() == {}, "noticed once"
     consumer.commit()
@@ -954,7 +954,7 @@ def test_deleted_offset_is_due_again_where_the_partition_stands() -> None:
 def test_offset_deleted_before_the_first_plan_is_committed_before_it_is_offered() -> None:
     consumer = in_group(7)
     assert consumer.ownership.offer().in_group == {("t", 0)}
-    consumer.ownership.set_by_others(("t", 0))
+    consumer.ownership.held[("t", 0)].set_by_others()
     assert consumer.ownership.offer().topics["t"].partitions == frozenset()
     consumer.commit()
     assert consumer.offered()[1] == {0}
@@ -967,7 +967,7 @@ def test_quiet_partition_closes_once_the_group_was_looked_at() -> None:
     consumer.plan({})
     assert consumer.lists() == (set(), set(), {0})
     assert consumer.ownership.last_looks() == {KNOWN.place: {("t", 0): "A"}}
-    consumer.ownership.set_by_others(("t", 0))
+    consumer.ownership.held[("t", 0)].set_by_others()
     consumer.ownership.looked_at([("t", 0)])
     assert consumer.lists() == (set(), set(), {0}), "its offset was deleted"
     consumer.commit()

@@ -39,7 +39,7 @@ def node(
 def own() -> Ownership:
     """Partitions 0 to 2 of topic t, of three with an owner more; and u, elsewhere and without an id."""
     own = Ownership(ME, fencing=True)
-    own.query_started()
+    own.query.start()
     own.read("t", replace(node({0, 1, 2}, others={3}), seeks={1: SEEK, 3: SEEK}), 7)
     own.read("u", node({0}, 6, THERE), 8)
     return own
@@ -75,14 +75,14 @@ def test_first_offer_is_whole(own: Ownership) -> None:
 def test_offers_of_a_query_go_on_with_topics_that_are_given_up(own: Ownership) -> None:
     claimed(own)
     own.planned(own.offer().asked, {"t": {0: (10, 12), 1: (20, 20), 2: (0, 9)}, "u": {0: (5, 6)}})
-    own.failed(own.batch())
+    own.failed(own.query.batch())
     own.read("u", node(set(), 7, THERE, {0}), 9)
     own.read("t", replace(node({0, 1, 2}, others={3}), seeks={2: SEEK}), 8)
     topics = {**OFFERED, "u": TopicOffer(THERE, frozenset(), 1)}
     again = {("t", 0): 10, ("t", 2): 0}
     assert own.offer() == Offer(2, topics, again, {("t", 2): SEEK}, frozenset())
     own.query_ended()
-    own.query_started()
+    own.query.start()
     assert own.offer().topics == {"t": OFFERED["t"]}
 
 
@@ -98,7 +98,7 @@ def test_offsets_are_due_whole(own: Ownership) -> None:
     assert own.due(101.0) == {PLACE: {("t", 1): Due(40, "A", 2, Note("s1"), seek=SEEK)}}, (
         "the seek, whatever becomes of the batch"
     )
-    own.processed(own.batch(), 101.0, {("t", 2): {3: "no", 1: "bad"}})
+    own.processed(own.query.batch(), 101.0, {("t", 2): {3: "no", 1: "bad"}})
     due = {
         PLACE: {
             ("t", 0): Due(12, "A", 1, Note("s0", True)),
@@ -130,7 +130,7 @@ def test_offsets_that_were_never_planned_are_renewed_whole(own: Ownership) -> No
 def test_commit_before_a_rejected_record_keeps_its_letter_due(own: Ownership) -> None:
     claimed(own)
     own.planned(own.offer().asked, {"t": {2: (0, 9)}})
-    own.processed(own.batch(), 101.0, {("t", 2): {3: "no", 1: "bad"}})
+    own.processed(own.query.batch(), 101.0, {("t", 2): {3: "no", 1: "bad"}})
     own.committed({("t", 2): Due(3, "A", 3)}, 101.0)
     assert own.letters() == {PLACE: {("t", 2): Due(9, "A", 3, letters=((3, "no"),))}}
 
@@ -148,7 +148,7 @@ def test_stop_of_a_topic_is_due_of_all_that_was_planned(own: Ownership) -> None:
 def test_record_passed_over_is_due_whole(own: Ownership) -> None:
     claimed(own)
     own.planned(own.offer().asked, {"t": {0: (10, 12), 1: (20, 24), 2: (0, 9)}})
-    own.failed(own.batch())
+    own.failed(own.query.batch())
     assert own.pass_over(("t", 0), PassOver(10))
     assert own.pass_over(("t", 1), PassOver(20, letter=True))
     assert own.due(101.0) == {PLACE: {("t", 0): Due(11, "A", 1)}}
@@ -165,13 +165,13 @@ def test_record_passed_over_is_due_whole(own: Ownership) -> None:
 def test_loss_is_committed_whatever_becomes_of_the_batch(own: Ownership) -> None:
     claimed(own)
     own.planned(own.offer().asked, {"t": {0: (10, 12), 1: (20, 24)}})
-    own.processed(own.batch(), 101.0)
+    own.processed(own.query.batch(), 101.0)
     for offsets in own.due(101.0).values():
         own.committed(offsets, 101.0)
     jumps = {("t", 0): Jump(12, 50, Why.RETENTION), ("t", 1): Jump(24, 60, Why.SEEK)}
     sought = {("t", 1): Seek("s2", 60)}
     own.planned(own.offer().asked, {"t": {0: (50, 52), 1: (60, 64)}}, jumps, sought=sought)
-    own.failed(own.batch())
+    own.failed(own.query.batch())
     assert own.due(102.0) == {
         PLACE: {("t", 0): Due(50, "A", 1), ("t", 1): Due(60, "A", 2, Note("s2"), seek=sought["t", 1])}
     }
@@ -180,7 +180,7 @@ def test_loss_is_committed_whatever_becomes_of_the_batch(own: Ownership) -> None
 def test_status_is_whole_and_of_the_topics_asked_for(own: Ownership) -> None:
     claimed(own)
     own.planned(own.offer().asked, {"t": {0: (10, 12), 1: (20, 20)}, "u": {0: (5, 6)}})
-    own.processed(own.batch(), 101.0)
+    own.processed(own.query.batch(), 101.0)
     for offsets in own.due(101.0).values():
         own.committed(offsets, 101.0)
     paused = replace(
@@ -256,7 +256,7 @@ def test_plan_answers_only_the_newest_open_offer(own: Ownership) -> None:
     claimed(own)
     ranges = {"t": {0: (10, 12)}, "u": {0: (5, 6)}}
     own.planned(own.offer().asked, {**ranges, "v": {}})
-    plan = own.batch()
+    plan = own.query.batch()
     assert plan == BatchPlan(1, ranges, {"t": "A"}), "of those planned whose id is known"
     own.processed(plan, 101.0)
     with pytest.raises(
@@ -267,12 +267,12 @@ def test_plan_answers_only_the_newest_open_offer(own: Ownership) -> None:
     own.planned(asked, ranges)
     with pytest.raises(PlanRefusedError, match="plan made from offer 2 is refused"):
         own.planned(asked, {"t": {0: (12, 13)}})
-    assert own.stands_at == ranges
+    assert own.query.stands_at == ranges
     own.planned(own.offer().asked, {"u": {0: (6, 7)}})
-    assert own.batch() == BatchPlan(3, {"u": {0: (6, 7)}}), "t has an id, and is not planned"
+    assert own.query.batch() == BatchPlan(3, {"u": {0: (6, 7)}}), "t has an id, and is not planned"
     own.query_ended()
-    own.query_started()
-    assert own.batch() == BatchPlan(3, {})
+    own.query.start()
+    assert own.query.batch() == BatchPlan(3, {})
 
 
 def test_topic_keeps_its_id_in_kafka_where_it_stays(own: Ownership) -> None:

@@ -50,7 +50,7 @@ def test_the_pause_doubles_while_it_happens_again_and_is_bounded() -> None:
 class Consumer:
     def __init__(self, fencing: bool) -> None:
         self.ownership = Ownership("me", fencing=fencing)
-        self.ownership.query_started()
+        self.ownership.query.start()
         self.zxid = 0
 
     def assign(self, owners: dict[int, str]) -> None:
@@ -62,12 +62,12 @@ class Consumer:
 
     def batch(self, **ends: int) -> None:
         offer = self.ownership.offer()
-        held = self.ownership.stands_at.get("t", {})
+        held = self.ownership.query.stands_at.get("t", {})
         begins = {p: held[p][1] if p in held else 0 for p in offer.topics["t"].partitions}
         self.ownership.planned(
             offer.asked, {"t": {p: (at, max(at, ends.get(f"p{p}", at))) for p, at in begins.items()}}
         )
-        self.ownership.processed(self.ownership.batch(), 0.0)
+        self.ownership.processed(self.ownership.query.batch(), 0.0)
 
     def due(self) -> dict[tuple[str, int], int]:
         return {key: due.offset for key, due in self.ownership.due(0.0)[PLACE].items()}

@@ -82,7 +82,7 @@ class Consumer:
         held = offer.topics["t"].partitions if "t" in offer.topics else frozenset()
         ranges = {p: (self.ends.get(p, 0), self.ends.get(p, 0) + 10) for p in held}
         with self.agent.locked() as own:
-            finished = own.stands_at
+            finished = own.query.stands_at
         self.agent.planned(self.token, offer.asked, finished, {"t": ranges} if ranges else {}, {}, [])
         self.ends.update({p: end for p, (_, end) in ranges.items()})
         plan = self.agent.batch_started()

@@ -377,7 +377,7 @@ class Agent:
         with self.change() as own:
             self._token = secrets.token_urlsafe(32)
             self._handler_failed = False
-            own.query_started()
+            own.query.start()
             return self._token
 
     def query_ended(self, failed: bool, error: str = "") -> None:
@@ -506,10 +506,10 @@ class Agent:
         """
         with self.change() as own:
             self.check_token(token)
-            if finished != own.stands_at:
+            if finished != own.query.stands_at:
                 raise PlanRefusedError(
                     f"Spark begins at {finished}, but the last batch that was processed ended at "
-                    f"{own.stands_at}; the query has to be restarted"
+                    f"{own.query.stands_at}; the query has to be restarted"
                 )
             self._turns.forget(tp for tp, held in own.held.items() if held.planned is None)
             begin = {
@@ -579,7 +579,7 @@ class Agent:
     def batch_started(self) -> BatchPlan:
         """Return the plan of the batch that Spark hands over. Raises `PlanRefusedError` if it was not planned."""
         with self._changed:
-            plan = self._ownership.batch()
+            plan = self._ownership.query.batch()
             self._batch_began, self._under_way = self.clock(), frozenset(plan.filled)
             return plan
 
@@ -987,7 +987,7 @@ class Agent:
                 partition = own.held.get(tp)
                 if partition is None:
                     continue
-                own.set_by_others(tp)
+                partition.set_by_others()
                 self._counters.foreign_commits += 1
                 self._foreign[tp] = self.clock()
                 self.problem(
@@ -1140,7 +1140,7 @@ class Agent:
             return False
         self._damaged.pop(tp, None)
         if tp in (doubts := self._ownership.in_doubt()):
-            self._ownership.doubt(tp, doubts[tp].alone_again())
+            self._ownership.held[tp].doubt(doubts[tp].alone_again())
         self._turns.again(tp, self.clock())
         self._unpark(tp)
         return True

@@ -34,7 +34,7 @@ class Apart:
         self._since = {tp: self._since.get(tp, now) for tp in doubts}
         possible = [tp for tp in doubts.keys() & set(ready) - suspects if now - self._since[tp] >= PAUSE]
         for tp in [tp for tp, deaths in doubts.items() if deaths.tried and tp not in possible]:
-            own.doubt(tp, replace(doubts[tp], tried=False))
+            own.held[tp].doubt(replace(doubts[tp], tried=False))
         tried = next((tp for tp in possible if doubts[tp].tried), None)
         if tried is not None:
             return {} if tried in own.not_noted() else {tried: doubts[tried].size}
@@ -43,7 +43,7 @@ class Apart:
         self._had_turn = not turn
         if possible and not turn and not own.not_noted() & set(possible):
             first = min(possible, key=lambda tp: (doubts[tp].end - doubts[tp].at, tp))
-            own.doubt(first, replace(doubts[first], tried=True))
+            own.held[first].doubt(replace(doubts[first], tried=True))
         most = {tp: deaths.size for tp, deaths in doubts.items()} | self._halved
         return {tp: min(limit or most[tp], most[tp]) if tp in most else limit for tp, limit in turn.items()}
 
@@ -51,7 +51,7 @@ class Apart:
         """Take note that a batch of `ranges` has come to an end that is not the process's."""
         for tp, deaths in self._own.in_doubt().items():
             if deaths.tried and tp in ranges:
-                self._own.doubt(tp, replace(deaths, tried=False))
+                self._own.held[tp].doubt(replace(deaths, tried=False))
 
     def begin(
         self, begun: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
@@ -63,7 +63,7 @@ class Apart:
             held = self._own.held[tp]
             if held.in_doubt and tp in ends:
                 end = min(held.note.deaths.end, max(ends[tp], held.note.deaths.at + 1))
-                self._own.doubt(tp, replace(held.note.deaths, end=end))
+                self._own.held[tp].doubt(replace(held.note.deaths, end=end))
             if held.in_doubt and held.note.deaths.deadly:
                 deadly[tp] = held.note.deaths
         return deadly
@@ -79,7 +79,7 @@ class Apart:
                 half = (held.position - deaths.at) // 2
                 if deaths.count == APART and half > deaths.size:
                     self._halved[tp] = half
-                self._own.doubt(tp, Deaths(deaths.holder))
+                self._own.held[tp].doubt(Deaths(deaths.holder))
         self._halved = {tp: most for tp, most in self._halved.items() if tp in self._own.held}
 
     def words(self, parked: Collection[TopicPartition]) -> dict[TopicPartition, str]:

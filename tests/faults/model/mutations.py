@@ -199,23 +199,23 @@ def place_orphans_without_waiting_for_to_close(patch: MonkeyPatch) -> None:
 
 
 def report_closed_before_the_commit(patch: MonkeyPatch) -> None:
-    patch.setattr(ownership._Partition, "outstanding", property(lambda partition: False))
+    patch.setattr(ownership.Partition, "outstanding", property(lambda partition: False))
 
 
 def report_closed_while_a_batch_is_under_way(patch: MonkeyPatch) -> None:
-    patch.setattr(ownership._Partition, "may_be_read", property(lambda partition: False))
+    patch.setattr(ownership.Partition, "may_be_read", property(lambda partition: False))
 
 
 def take_up_again_before_it_is_closed(patch: MonkeyPatch) -> None:
     """A query that failed starts a partition again while its last commit is outstanding."""
-    patch.setattr(ownership._Partition, "offerable", property(lambda p: p.claimed and not p.closing))
+    patch.setattr(ownership.Partition, "offerable", property(lambda p: p.claimed and not p.closing))
 
 
 def begin_before_it_is_claimed(patch: MonkeyPatch) -> None:
-    def offerable(partition: ownership._Partition) -> bool:
+    def offerable(partition: ownership.Partition) -> bool:
         return not partition.closing and (partition.planned is not None or not partition.outstanding)
 
-    patch.setattr(ownership._Partition, "offerable", property(offerable))
+    patch.setattr(ownership.Partition, "offerable", property(offerable))
 
 
 def forget_to_fence(patch: MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def replace_forgotten_producers_unasked(patch: MonkeyPatch) -> None:
 
 
 def close_without_a_last_look(patch: MonkeyPatch) -> None:
-    patch.setattr(ownership._Partition, "to_look_at", property(lambda partition: False))
+    patch.setattr(ownership.Partition, "to_look_at", property(lambda partition: False))
 
 
 def take_a_deleted_offset_for_a_deleted_topic(patch: MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def repeat_a_claim_by_what_was_known_before_its_end(patch: MonkeyPatch) -> None:
 
 
 def read_on_whatever_becomes_of_commits(patch: MonkeyPatch) -> None:
-    patch.setattr(ownership, "LONGEST_UNCOMMITTED", float("inf"))
+    patch.setattr(ownership.partition, "LONGEST_UNCOMMITTED", float("inf"))
 
 
 def commit_by_a_replacement_unasked(patch: MonkeyPatch) -> None:
