@@ -12,6 +12,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ from devstack.airflow_api import wait_for
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.lifecycle import Ending
+from muster.consumer.problems import Problems
 from muster.consumer.registration import Registrar
 from muster.core.model import TopicAssignment, by_consumer
 from muster.edges.consul import ConsulCluster
@@ -38,19 +40,23 @@ PATIENCE = 600.0
 """Seconds until all that join have to be live."""
 
 
+class NoBlocks:
+    """Asks for no reading, where `muster.consumer.blocks.Blocks` may."""
+
+    def __init__(self) -> None:
+        self.wake_reader = threading.Event()
+
+    def reading_wanted(self) -> None:
+        """Nothing waits for one."""
+
+
 class Assigned:
     """What the watch tells an agent, kept for all consumers: each topic's epoch, and who holds what of it."""
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[int, Mapping[str, frozenset[int]], str]] = {}
-        self.wake_reader = threading.Event()
-
-    def reading_wanted(self) -> None:
-        """Ask for nothing, where `Agent.reading_wanted` asks for a reading."""
-
-    def problem(self, key: str, message: str | None) -> None:
-        if message:
-            print(f"{key}: {message}", file=sys.stderr, flush=True)
+        self.blocks = NoBlocks()
+        self.problems = Problems(time.monotonic)
 
     def listed(self, topics: list[str], zxid: int, synced: bool) -> None:  # noqa: ARG002 - as the agent's
         self.topics = {topic: self.topics[topic] for topic in topics if topic in self.topics}

@@ -172,8 +172,8 @@ class Owner:
 
     def offered(self) -> Mapping[str, object]:
         """What the next batch may hold, once what is confirmed to this consumer is taken up again."""
-        self.agent.is_registered(time.monotonic())
-        self.agent.has_read(self.agent.reading_wanted() or 0)
+        self.agent.blocks.is_registered(time.monotonic())
+        self.agent.blocks.has_read(self.agent.blocks.reading_wanted() or 0)
         topics = self.agent.offer(self.token).topics
         return {name: of for name, of in topics.items() if of.partitions}
 
@@ -239,8 +239,8 @@ def test_letter_holds_the_record_and_says_where_it_was(
     produce(kafka, topic, (None, b"before", []), RECORDS[what], (None, b"after", []))
     one = owner(topic)
     one.fail_at(1, eventually)
-    assert one.agent.answer(one.tp, 1, Answer.DEAD_LETTER, "ann (keep it)")
-    eventually(lambda: not one.agent.failing, 60, "written")
+    assert one.agent.answers.answer(one.tp, 1, Answer.DEAD_LETTER, "ann (keep it)")
+    eventually(lambda: not one.agent.answers.failing, 60, "written")
     offsets = GroupOffsets(kafka, group)
     eventually(lambda: offsets.committed([one.tp]) == {one.tp: 2}, 60, "committed")
     offsets.close()
@@ -282,14 +282,14 @@ def test_letter_larger_than_its_topic_allows_parks_its_record(
     one.fail_at(0, eventually)
     limit = f"raise max.message.bytes of topic '{letters_to}', the letter has 4950"
     for by in ("ann (keep it)", "ann (once more)"):
-        assert one.agent.answer(one.tp, 0, Answer.DEAD_LETTER, by)
-        eventually(lambda: not one.agent.failing[one.tp].answer, 60, "a person is asked again")
-        assert one.agent.failing[one.tp].error.count(limit) == 1
-        assert one.agent.failing[one.tp].parked
+        assert one.agent.answers.answer(one.tp, 0, Answer.DEAD_LETTER, by)
+        eventually(lambda: not one.agent.answers.failing[one.tp].answer, 60, "a person is asked again")
+        assert one.agent.answers.failing[one.tp].error.count(limit) == 1
+        assert one.agent.answers.failing[one.tp].parked
     assert any(limit in text for text in one.agent.view().problems.values())
     admin.delete_topics([letters_to])[letters_to].result(60)
-    assert one.agent.answer(one.tp, 0, Answer.DEAD_LETTER, "ann (there is room)")
-    eventually(lambda: not one.agent.failing, 90, "written, to a topic that was made for it")
+    assert one.agent.answers.answer(one.tp, 0, Answer.DEAD_LETTER, "ann (there is room)")
+    eventually(lambda: not one.agent.answers.failing, 90, "written, to a topic that was made for it")
     (found,) = contents(kafka, letters_to)
     assert dict(found.headers())["muster.error"] == b"ValueError: no"
 
@@ -315,9 +315,9 @@ def test_rejected_record_with_too_large_letter_is_parked(
     offsets = GroupOffsets(kafka, group)
     eventually(lambda: offsets.committed([one.tp]) == {one.tp: 1}, 60, "the first has its letter")
     assert limit in one.reject({1}, 2, eventually, begin=1)
-    assert limit in one.agent.failing[one.tp].error
-    assert one.agent.failing[one.tp].offset == 1
-    assert one.agent.answer(one.tp, 1, Answer.SKIP, "ann (too large)")
+    assert limit in one.agent.answers.failing[one.tp].error
+    assert one.agent.answers.failing[one.tp].offset == 1
+    assert one.agent.answers.answer(one.tp, 1, Answer.SKIP, "ann (too large)")
     eventually(lambda: offsets.committed([one.tp]) == {one.tp: 2}, 60, "read on")
 
 
@@ -331,8 +331,8 @@ def test_record_that_kafka_has_no_more_is_passed_over(
     admin = AdminClient(dict(kafka.config))
     for future in admin.delete_records([KafkaPartition(topic, 0, 2)]).values():
         future.result(60)
-    assert one.agent.answer(one.tp, 0, Answer.DEAD_LETTER, "ann (keep it)")
-    eventually(lambda: not one.agent.failing, 60, "passed over")
+    assert one.agent.answers.answer(one.tp, 0, Answer.DEAD_LETTER, "ann (keep it)")
+    eventually(lambda: not one.agent.answers.failing, 60, "passed over")
     counters = one.agent.view().counters
     assert (counters.skipped, counters.dead_lettered) == ({topic: 1}, {})
 

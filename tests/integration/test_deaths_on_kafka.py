@@ -46,7 +46,7 @@ def test_orderly_close_leaves_no_token(
     one.batch(topic, {0: 10})
     eventually(lambda: group.committed([tp])[tp] == 10, 60, "committed")
     assert noted(group.positions([tp])[tp], "").deaths == Deaths("a0")
-    one.agent.block("stopping")
+    one.agent.blocks.block("stopping")
     one.plan(topic, {})
     eventually(lambda: one.agent.wait_closed(0), 60, "closed")
     assert noted(group.positions([tp])[tp], "").deaths == Deaths()
@@ -78,7 +78,7 @@ def test_ends_without_a_close_are_counted_in_the_offset(
     first.close()
     second = noted_by("b0")
     assert deaths() == Deaths("b0", 1)
-    assert second.agent.turn([tp]) == {tp: None}, "the first one costs nothing"
+    assert second.agent.failing.turn([tp]) == {tp: None}, "the first one costs nothing"
     second.close()
     noted_by("c0").close()
     assert deaths() == Deaths("c0", 2, 1_000, 10 + IN_DOUBT)
@@ -99,10 +99,10 @@ def test_piece_is_tried_once_that_is_committed(
     one.reads(topic, {0: "one"}, 1)
     eventually(lambda: one.offered() == {0}, 60, "claimed and offered")
     one.batch(topic, {})
-    assert one.agent.turn([tp]) == {}, "it waits"
+    assert one.agent.failing.turn([tp]) == {}, "it waits"
     passed[0] += PAUSE
-    assert one.agent.turn([tp]) == {}, "it is not committed"
-    assert eventually(lambda: one.agent.turn([tp]), 60, "committed") == {tp: 1_000}
+    assert one.agent.failing.turn([tp]) == {}, "it is not committed"
+    assert eventually(lambda: one.agent.failing.turn([tp]), 60, "committed") == {tp: 1_000}
     found = group.positions([tp])[tp]
     assert noted(found, "").deaths == replace(doubt, tried=True)
     assert group.committed([tp])[tp] == 10

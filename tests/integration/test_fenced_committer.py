@@ -114,11 +114,13 @@ def test_replaced_consumer_without_news_takes_back_neither_offsets_nor_partition
     )
 
     # ZooKeeper is within reach again, and names the other one.
-    number = old.agent.reading_wanted()
+    number = old.agent.blocks.reading_wanted()
     assert number is not None
     old.reads(topic, {0: "new", 1: "old"}, 2)
-    old.agent.has_read(number)
-    eventually(lambda: not old.agent.is_registered(time.monotonic()) and not old.status(topic)["errors"])
+    old.agent.blocks.has_read(number)
+    eventually(
+        lambda: not old.agent.blocks.is_registered(time.monotonic()) and not old.status(topic)["errors"]
+    )
     assert old.offered() == {1}
     new.batch(topic, {0: 40})
     eventually(lambda: committed(40, 7), 60, "the new one was never disturbed")
@@ -151,8 +153,8 @@ def test_owner_fenced_by_a_zombie_gets_its_partition_back(
     assert owner.offered() == set()
 
     def confirmed() -> bool:
-        owner.agent.is_registered(time.monotonic())
-        owner.agent.has_read(owner.agent.reading_wanted() or 0)
+        owner.agent.blocks.is_registered(time.monotonic())
+        owner.agent.blocks.has_read(owner.agent.blocks.reading_wanted() or 0)
         return owner.offered() == {0}
 
     eventually(confirmed, 60, "still assigned and registered, so taken up again")

@@ -72,11 +72,11 @@ class World:
     def confirm(self, *those: Consumer) -> None:
         """ZooKeeper and Consul answer these consumers, if they ask."""
         for one in those:
-            number = one.agent.reading_wanted()
+            number = one.agent.blocks.reading_wanted()
             if number is not None:
                 self.tell(one)
-                one.agent.has_read(number)
-            one.agent.is_registered(time.monotonic())
+                one.agent.blocks.has_read(number)
+            one.agent.blocks.is_registered(time.monotonic())
 
     def committed(self, partition: int = 0) -> int | None:
         return self.group.committed([(self.topic, partition)])[self.topic, partition]

@@ -245,16 +245,16 @@ def test_records_lost_to_retention_park_their_partition_until_a_person_accepts_t
     for future in cluster.admin.delete_records([KafkaPartition(topic, 0, 70)]).values():
         future.result(30)
     one = consumer("one")
-    one.agent.fail_on_data_loss = True
+    one.agent.parked.fail_on_data_loss = True
     one.assign(topic, topic_id)
-    one.stepping(lambda: key in one.agent.failing, "it is parked")
+    one.stepping(lambda: key in one.agent.answers.failing, "it is parked")
     for _ in range(10):
         one.step()
     assert one.read == []
     assert offsets.committed([key]) == {key: 30}
-    assert (one.agent.failing[key].offset, one.agent.failing[key].lost) == (30, 40)
+    assert (one.agent.answers.failing[key].offset, one.agent.answers.failing[key].lost) == (30, 40)
     assert one.agent.view().counters.lost == {}
-    assert one.agent.answer(key, 30, Answer.SKIP, "ann (known)")
+    assert one.agent.answers.answer(key, 30, Answer.SKIP, "ann (known)")
     one.stepping(lambda: one.read == [(topic, 70, 100)], "what is there is read")
     one.stepping(lambda: offsets.committed([key]) == {key: 100}, "it is committed")
     assert [sum(lost.values()) for lost in one.agent.view().counters.lost.values()] == [40]

@@ -56,16 +56,16 @@ def write(
 
 def test_consumer_that_starts_on_a_backup_takes_nothing_up(server: ZooKeeper, eventually: Eventually) -> None:
     agent = Agent("me")
-    agent.block("not live yet")
+    agent.blocks.block("not live yet")
     watch = AssignmentWatch(ZooKeeperSettings(hosts=server.address), "c", agent, reread_interval=1.0)
     thread = threading.Thread(target=watch.run, args=(lambda: None,), daemon=True)
     write(server.address, {0: "me"}, 5)
     thread.start()
     try:
         eventually(lambda: "t" in agent.view().topics, what="the backup is read")
-        with agent.change() as own:
+        with agent.shared.change() as own:
             own.expect({"t": 7})
-        agent.unblock_once_read("not live yet")
+        agent.blocks.unblock_once_read("not live yet")
         problem = eventually(lambda: agent.view().problems.get("restored t"), what="that it is one")
         assert "went back to epoch 5" in problem and "from epoch 7" in problem
         eventually(lambda: not agent.view().blocks, what="all is read again")

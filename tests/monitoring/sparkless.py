@@ -11,8 +11,9 @@ import uuid
 from types import TracebackType
 from typing import Self
 
-from muster.consumer.agent import STOPPING, Agent
+from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
+from muster.consumer.blocks import STOPPING
 from muster.consumer.committer import Committer
 from muster.consumer.http_server import HttpServer
 from muster.consumer.lifecycle import Beat, Ending, Loop
@@ -94,7 +95,7 @@ class Sparkless:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.agent.block(STOPPING)
+        self.agent.blocks.block(STOPPING)
         self.agent.wait_closed(10.0)
         self._registrar.leave()
         self._stop.set()

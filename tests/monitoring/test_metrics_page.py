@@ -56,10 +56,10 @@ def test_the_metrics_of_a_consumer() -> None:
     shards = {("t", 0): ShardState(1, 1, 1, 1), ("t", 1): ShardState(restore=Restore(1, 2, 1.0, 0.0))}
     agent = ClaimingAgent("me", clock=lambda: now[0], states=ToldStates(shards=shards))
     agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me", 1: "me"}, epoch=4), zxid=1)
-    agent.block("isolated")
-    agent.unblock("isolated")
+    agent.blocks.block("isolated")
+    agent.blocks.unblock("isolated")
     token = agent.query_started()
-    agent._measures["t", 0].seen(0, now[0] - 20)
+    agent.measures.all["t", 0].seen(0, now[0] - 20)
     jumps = {("t", 0): Jump(0, 5, Why.RETENTION)}
     agent.planned(token, agent.offer(token).asked, {}, {"t": {0: (5, 9)}}, {("t", 0): 10}, [], jumps)
     agent.batch_done(agent.batch_started(), None)
@@ -67,7 +67,7 @@ def test_the_metrics_of_a_consumer() -> None:
     agent.committed(due)
     now[0] += 60.0
     of_running = {family.name: family for family in ConsumerMetrics(agent, "c", "incarnation").collect()}
-    agent.block("isolated")
+    agent.blocks.block("isolated")
     of_held = (
         "muster_consumer_stalled_seconds",
         "muster_consumer_restore_",

@@ -232,7 +232,7 @@ def test_batch_whose_records_are_deleted_under_it_fails_and_its_partition_is_par
 ) -> None:
     topic = create_topic(kafka, 2)
     produce(kafka, topic, {0: numbered("0:", 5), 1: numbered("1:", 10)})
-    holder.agent.fail_on_data_loss = True
+    holder.agent.parked.fail_on_data_loss = True
     holder.hold(topic, [0, 1])
     with reading(spark, holder, tmp_path / "before") as query:
         eventually(query.has(15), 60)
@@ -250,10 +250,10 @@ def test_batch_whose_records_are_deleted_under_it_fails_and_its_partition_is_par
     assert query.rows == []
     with reading(spark, holder, tmp_path / "second") as query:
         eventually(query.has(5), 60)
-        parked = eventually(lambda: holder.agent.failing.get((topic, 0)), 60)
+        parked = eventually(lambda: holder.agent.answers.failing.get((topic, 0)), 60)
         assert (parked.offset, parked.lost) == (5, 25)
         assert query.offsets(topic) == []
-        assert holder.agent.answer((topic, 0), 5, Answer.SKIP, "ann (known)")
+        assert holder.agent.answers.answer((topic, 0), 5, Answer.SKIP, "ann (known)")
         eventually(query.has(25), 60)
     assert query.offsets(topic) == list(range(30, 50))
     assert query.offsets(topic, 1) == list(range(10, 15))

@@ -128,8 +128,8 @@ def test_failing_timer_parks_its_shard_until_it_is_dropped(
     send(kafka, topic, range(70))
     with state_query(tmp_path, handler) as query:
         query.hold(topic, range(3))
-        eventually(lambda: query.agent.failing, 120, "parked")
-        ((parked, failing),) = query.agent.failing.items()
+        eventually(lambda: query.agent.answers.failing, 120, "parked")
+        ((parked, failing),) = query.agent.answers.failing.items()
         assert failing.timer
         assert failing.error.startswith("the timer of key ('1',) at ")
         assert failing.error.endswith(" failed: OSError: no service")
@@ -137,12 +137,12 @@ def test_failing_timer_parks_its_shard_until_it_is_dropped(
         send(kafka, topic, range(70, 140))
         others = group.end_offsets([(topic, p) for p in range(3) if (topic, p) != parked])
         eventually(lambda: group.committed(others) == others, 60, "the others go on")
-        assert not query.agent.answer(parked, failing.offset, Answer.DEAD_LETTER, "ann")
-        assert query.agent.answer(parked, failing.offset, Answer.RETRY, "ann")
-        eventually(lambda: parked in query.agent.failing, 60, "parked again")
-        assert query.agent.answer(parked, failing.offset, Answer.SKIP, "ann")
+        assert not query.agent.answers.answer(parked, failing.offset, Answer.DEAD_LETTER, "ann")
+        assert query.agent.answers.answer(parked, failing.offset, Answer.RETRY, "ann")
+        eventually(lambda: parked in query.agent.answers.failing, 60, "parked again")
+        assert query.agent.answers.answer(parked, failing.offset, Answer.SKIP, "ann")
         eventually(lambda: handler.rows == expected(range(140)), 60, "all counted, of each key")
-        assert query.agent.failing == {}
+        assert query.agent.answers.failing == {}
 
 
 @only_long

@@ -172,7 +172,7 @@ def test_damaged_record_is_parked_while_others_flow(
             flows(kafka, reader, (topic, 1), eventually, 5)
             assert reader.has((topic, 0), 1)()
             no_record_failed(reader)
-            assert reader.agent.answer((topic, 0), 1, Answer.SKIP, "a test")
+            assert reader.agent.answers.answer((topic, 0), 1, Answer.SKIP, "a test")
             eventually(reader.has((topic, 0), 2), BACK, "what is behind it is read")
             assert not reader.agent.view().failing
     assert sorted(offset for of, partition, offset in reader.got if partition == 0) == [0, 2]

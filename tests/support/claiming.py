@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 
 from muster.consumer.agent import Agent
 from muster.core.model import TopicPartition
@@ -40,9 +39,10 @@ class ClaimingAgent(Agent):
 
     group: Group | None = None
 
-    @contextmanager
-    def change(self) -> Iterator[Ownership]:
-        with super().change() as own:
-            yield own
-            claim(own, self.clock(), self.group)
-            look(own)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.shared.after_change.insert(0, self._claim)
+
+    def _claim(self) -> None:
+        claim(self._ownership, self.clock(), self.group)
+        look(self._ownership)

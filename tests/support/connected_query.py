@@ -69,10 +69,10 @@ class Holder:
 
     def _confirm(self) -> None:
         """Confirm the owner, as ZooKeeper and Consul do: only the test assigns anything."""
-        number = self.agent.reading_wanted()
+        number = self.agent.blocks.reading_wanted()
         if number is not None:
-            self.agent.has_read(number)
-        self.agent.is_registered(time.monotonic())
+            self.agent.blocks.has_read(number)
+        self.agent.blocks.is_registered(time.monotonic())
 
     def go_away(self) -> None:
         """No longer answer."""

@@ -39,7 +39,7 @@ class Consumer(PlannedConsumer):
     @property
     def tried(self) -> int:
         """How many times the record failed alone."""
-        return self.agent.failing[POISON].attempts
+        return self.agent.answers.failing[POISON].attempts
 
     def metric(self, name: str) -> float:
         families = text_string_to_metric_families(self.page.get("/metrics").text)

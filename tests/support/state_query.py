@@ -88,10 +88,10 @@ class StateQuery:
         ]
 
     def _confirm(self) -> None:
-        number = self.agent.reading_wanted()
+        number = self.agent.blocks.reading_wanted()
         if number is not None:
-            self.agent.has_read(number)
-        self.agent.is_registered(time.monotonic())
+            self.agent.blocks.has_read(number)
+        self.agent.blocks.is_registered(time.monotonic())
 
     def hold(self, topic: str, partitions: range, seeks: Mapping[int, Seek] | None = None) -> None:
         self._zxid += 1
@@ -116,7 +116,7 @@ class StateQuery:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.agent.block("the end")
+        self.agent.blocks.block("the end")
         self.agent.wait_closed(30)
         self._supervisor.stop()
         self._threads[2].join(30)

@@ -54,10 +54,10 @@ class StatefulConsumer:
 
     def _confirm(self) -> None:
         if self.confirms:
-            number = self.agent.reading_wanted()
+            number = self.agent.blocks.reading_wanted()
             if number is not None:
-                self.agent.has_read(number)
-            self.agent.is_registered(time.monotonic())
+                self.agent.blocks.has_read(number)
+            self.agent.blocks.is_registered(time.monotonic())
 
     def reads(
         self,
@@ -81,7 +81,7 @@ class StatefulConsumer:
 
     def readable(self, topic: str) -> bool:
         """Whether partition 0 may be planned with records."""
-        return self.offered() == {0} and bool(self.agent.turn([(topic, 0)]))
+        return self.offered() == {0} and bool(self.agent.failing.turn([(topic, 0)]))
 
     def plan(self, topic: str, upto: int, sought: Seek | None = None) -> BatchPlan:
         """Plan partition 0 up to `upto`, or at a seek's offset, and begin the batch."""

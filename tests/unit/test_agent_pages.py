@@ -96,7 +96,7 @@ def test_a_status_is_about_the_topics_that_are_asked_about(agent: Agent) -> None
 
 def test_the_rate_at_which_records_arrive_is_shown_once_it_is_known(agent: Agent) -> None:
     for partition, end in ((0, 0), (1, 5)):
-        agent._measures["t", partition].seen(end, time.monotonic() - 20)
+        agent.measures.all["t", partition].seen(end, time.monotonic() - 20)
     batch(agent, {0: (0, 0), 1: (5, 5)}, {0: 200, 1: 5})
     client = page(agent)
     loads = parse_status(client.get("/status").content, "here").on("t").loads
@@ -108,7 +108,7 @@ def test_the_rate_at_which_records_arrive_is_shown_once_it_is_known(agent: Agent
 
 
 def test_the_status_page_follows_the_protocol_and_shows_no_secret(agent: Agent) -> None:
-    agent.problem("zookeeper", "out of reach")
+    agent.problems.note("zookeeper", "out of reach")
     client = page(agent)
     answer = client.get("/status")
     status = parse_status(answer.content, "here")
@@ -194,9 +194,9 @@ def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(agent: Age
     assert (topic["starting"], topic["standby"], topic["epoch"]) == ([0, 1], [2, 3], 5)
     assert parse_status(answer.content, "here").on("t").standby == {2, 3}
     assert agent.offer(token).topics["t"].partitions == {0, 1}
-    agent.block("isolated")
+    agent.blocks.block("isolated")
     assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
-    agent.unblock("isolated")
+    agent.blocks.unblock("isolated")
     agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=5), zxid=3)
     assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
 
@@ -231,6 +231,6 @@ def test_health_fails_for_another_incarnation(agent: Agent) -> None:
 
 
 def test_a_barred_consumer_says_why(agent: Agent) -> None:
-    agent.block("isolated")
+    agent.blocks.block("isolated")
     assert page(agent).get("/status").json()["state"] == "isolated"
     assert agent.wait_closed(0)

@@ -228,14 +228,14 @@ def test_lost_records_are_reported_for_the_history_once_no_more_follow(
 
 def test_recreated_topic_is_reported_until_the_new_id_is_assigned(consumer: Consumer) -> None:
     consumer.assign({0})
-    consumer.agent.identified(PLACE, {"t": "A"}, ())
+    consumer.agent.outside.identified(PLACE, {"t": "A"}, ())
     assert consumer.agent.view().problems == {}
-    consumer.agent.identified(PLACE, {"t": "B"}, ())
+    consumer.agent.outside.identified(PLACE, {"t": "B"}, ())
     (problem,) = consumer.page.get("/status").json()["errors"]
     assert "Kafka at k:9092 has it under id B, but its assignment is for id A" in problem
     assert consumer.agent.offer(consumer.token).topics.get("t") is None
     consumer.assign({0}, epoch=2, topic_id="B")
-    consumer.agent.identified(PLACE, {"t": "B"}, ())
+    consumer.agent.outside.identified(PLACE, {"t": "B"}, ())
     assert consumer.agent.view().problems == {}
     consumer.plan({0: (0, 5)}, {0: 9}, {("t", 0): Jump(1000, 0, Why.RECREATED)})
     assert consumer.page.get("/status").json()["recreated"] == 1
@@ -246,12 +246,12 @@ def test_deleted_topic_is_reported_and_closed(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.plan({0: (0, 5)}, {0: 5})
     consumer.process()
-    consumer.agent.identified(PLACE, {}, {"t"})
+    consumer.agent.outside.identified(PLACE, {}, {"t"})
     consumer.plan({}, {})
     assert consumer.agent.view().topics["t"].held == frozenset()
     (problem,) = consumer.page.get("/status").json()["errors"]
     assert "does not have it any more: its partitions are closed without committing" in problem
-    with consumer.agent.locked() as own:
+    with consumer.agent.shared.locked() as own:
         assert own.watched() == {PLACE: {"t"}}, "it may come back"
     consumer.agent.listed([], 99)
     assert consumer.agent.view().problems == {}
@@ -290,15 +290,15 @@ def test_partition_whose_commits_kafka_does_not_answer_is_named_and_has_no_turn(
     due = consumer.agent.due(PLACE)
     consumer.agent.committed({("t", 1): due["t", 1]})
     ready = {("t", 0), ("t", 1)}
-    assert consumer.agent.turn(ready).keys() == ready
+    assert consumer.agent.failing.turn(ready).keys() == ready
     consumer.now += LONGEST_UNCOMMITTED + 1
-    assert consumer.agent.turn(ready).keys() == {("t", 1)}
+    assert consumer.agent.failing.turn(ready).keys() == {("t", 1)}
     assert consumer.page.get("/status").json()["errors"] == [
         "uncommitted: topic 't', partition 0: Kafka has acknowledged no commit for 30 s; nothing more is read until "
         "it has answered"
     ]
     consumer.commit()
-    assert consumer.agent.turn(ready).keys() == ready
+    assert consumer.agent.failing.turn(ready).keys() == ready
     assert consumer.page.get("/status").json()["errors"] == []
 
 
@@ -307,17 +307,17 @@ def test_older_assignment_is_looked_into_once_and_reported_if_it_stays(consumer:
     consumer.zxid = 500
     consumer.assign({0}, epoch=7)
     agent.assigned("t", old, 300)
-    wanted = agent.reading_wanted()
-    assert (wanted is not None, agent.wake_reader.is_set()) == (True, True)
+    wanted = agent.blocks.reading_wanted()
+    assert (wanted is not None, agent.blocks.wake_reader.is_set()) == (True, True)
     agent.assigned("t", old, 300, synced=True)
-    agent.has_read(wanted or 0)
-    assert agent.reading_wanted() is None
+    agent.blocks.has_read(wanted or 0)
+    assert agent.blocks.reading_wanted() is None
     (problem,) = agent.view().problems.values()
     assert "went back to epoch 5 (transaction 300), from epoch 7" in problem
     status = agent.view().topics["t"]
     assert (status.epoch, status.held) == (7, {0}), "which the coordinator sees"
     agent.assigned("t", old, 300)
-    assert agent.reading_wanted() is None, "not again and again"
+    assert agent.blocks.reading_wanted() is None, "not again and again"
 
     planned = TopicAssignment("k:9092", "g", {1: "me"}, 8, topic_id="A")
     agent.assigned("t", planned, 310)
@@ -333,11 +333,11 @@ def test_a_server_that_lags_behind_changes_and_tells_nothing(consumer: Consumer)
     consumer.assign({0}, epoch=7)
     agent = consumer.agent
     agent.assigned("t", TopicAssignment("k:9092", "g", {1: "me"}, 5, topic_id="A"), 300)
-    wanted = agent.reading_wanted()
+    wanted = agent.blocks.reading_wanted()
     consumer.zxid -= 1  # what the sync brings up is what is known
     consumer.assign({0}, epoch=7)
-    agent.has_read(wanted or 0)
-    assert (agent.reading_wanted(), agent.view().problems) == (None, {})
+    agent.blocks.has_read(wanted or 0)
+    assert (agent.blocks.reading_wanted(), agent.view().problems) == (None, {})
 
 
 def test_list_that_went_back_closes_nothing_and_is_reported(consumer: Consumer) -> None:
@@ -345,14 +345,14 @@ def test_list_that_went_back_closes_nothing_and_is_reported(consumer: Consumer) 
     consumer.assign({0}, epoch=7)
     agent = consumer.agent
     agent.listed([], 300)
-    wanted = agent.reading_wanted()
+    wanted = agent.blocks.reading_wanted()
     assert wanted is not None
     agent.listed([], 300, synced=True)
-    agent.has_read(wanted)
+    agent.blocks.has_read(wanted)
     assert agent.view().topics["t"].held == {0}
     assert "is not in ZooKeeper any more" in agent.view().problems["restored t"]
     agent.listed([], 300)
-    assert agent.reading_wanted() is None
+    assert agent.blocks.reading_wanted() is None
     agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, 8, topic_id="A"), 320)
     assert agent.view().problems == {}
 
@@ -361,12 +361,12 @@ def test_ignored_assignment_starts_nothing_after_an_isolation(consumer: Consumer
     consumer.zxid = 500
     consumer.assign({0}, epoch=7)
     agent = consumer.agent
-    agent.block("isolated")
-    agent.unblock_once_read("isolated")
-    wanted = agent.reading_wanted() or 0
+    agent.blocks.block("isolated")
+    agent.blocks.unblock_once_read("isolated")
+    wanted = agent.blocks.reading_wanted() or 0
     old = TopicAssignment("k:9092", "g", {0: "other"}, 6, topic_id="A")
     assert not agent.assigned("t", old, 300, synced=True)
-    agent.has_read(wanted, unread={"t"})
+    agent.blocks.has_read(wanted, unread={"t"})
     assert agent.view().blocks == set()
     assert agent.view().topics["t"].held == set(), "another consumer may have it since ZooKeeper went back"
 
@@ -377,9 +377,9 @@ def test_partitions_that_the_handler_fails_with_are_named_until_they_come_throug
     consumer.assign({0, 1})
     consumer.plan({0: (5, 9), 1: (5, 9)}, {0: 9, 1: 9})
     consumer.agent.batch_done(consumer.agent.batch_started(), Failure("ValueError: no"))
-    assert consumer.agent.turn({("t", 0), ("t", 1)}) == {}, "not before a pause"
+    assert consumer.agent.failing.turn({("t", 0), ("t", 1)}) == {}, "not before a pause"
     consumer.now += 1.0
-    assert consumer.agent.turn({("t", 0), ("t", 1)}) == {("t", 0): 4, ("t", 1): 4}, "again as it was"
+    assert consumer.agent.failing.turn({("t", 0), ("t", 1)}) == {("t", 0): 4, ("t", 1): 4}, "again as it was"
     (error,) = consumer.page.get("/status").json()["errors"]
     assert "ValueError: no" in error
     assert "topic 't', partition 0; topic 't', partition 1, while the other 0 partitions go on" in error
@@ -449,7 +449,7 @@ def test_page_says_what_sinks_have_and_the_number_of_a_rebuild() -> None:
         10,
     )
     assert "sink: rows were removed" in consumer.page.get("/status").json()["errors"]
-    with consumer.agent.change() as own:
+    with consumer.agent.shared.change() as own:
         own.held["t", 3].note = Note(rebuild=7)
     assert consumer.page.get("/status").json()["topics"]["t"]["offsets"]["3"]["rebuild"] == 7
 

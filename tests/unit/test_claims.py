@@ -17,7 +17,8 @@ from confluent_kafka import KafkaError as Reason
 from confluent_kafka import KafkaException
 
 from muster.consumer import committer
-from muster.consumer.agent import STOPPING, Agent
+from muster.consumer.agent import Agent
+from muster.consumer.blocks import STOPPING
 from muster.consumer.committer import PlaceWorker
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Place
@@ -164,7 +165,7 @@ class Consumer:
     def process(self, end: int) -> None:
         """Process all that is held up to `end`."""
         offer = self.agent.offer(self.token)
-        with self.agent.locked() as own:
+        with self.agent.shared.locked() as own:
             finished = dict(own.query.stands_at)
         ranges = {tp[1]: (held.position or 0, end) for tp, held in self.agent.view().held.items()}
         self.agent.planned(self.token, offer.asked, finished, {"t": ranges}, {}, [])
@@ -172,10 +173,10 @@ class Consumer:
 
     def confirm(self) -> None:
         """Have ZooKeeper, as it was written last, and Consul say once more who owns what."""
-        number = self.agent.reading_wanted()
+        number = self.agent.blocks.reading_wanted()
         assert number is not None
-        self.agent.has_read(number)
-        self.agent.is_registered(self.agent.clock())
+        self.agent.blocks.has_read(number)
+        self.agent.blocks.is_registered(self.agent.clock())
 
 
 @pytest.fixture
@@ -208,7 +209,7 @@ def test_a_partition_is_closed_only_when_its_claim_has_ended_and_queued_claims_a
     x, y = consumer("x"), consumer("y")
     x.assign(dict.fromkeys(range(count), "x"), 1)
     eventually(lambda: broker.initialising == PARALLEL, what="as many as go at once")
-    x.agent.block(STOPPING)
+    x.agent.blocks.block(STOPPING)
     assert x.held == PARALLEL, "those whose claims had not begun are closed"
     assert x.agent.view().topics["t"].closing == {key[1] for key in x.agent.view().held}
     broker.gate.set()
@@ -367,7 +368,7 @@ def test_producer_that_is_stuck_is_replaced_once_the_owner_is_confirmed_and_noth
     assert len(broker.open) == 1
     x_is_stuck.confirm()
     eventually(lambda: len(broker.open) == 2, what="replaced")
-    eventually(lambda: x_is_stuck.agent.reading_wanted() is not None, what="asks again")
+    eventually(lambda: x_is_stuck.agent.blocks.reading_wanted() is not None, what="asks again")
     assert broker.offsets["t", 0].offset == 10, "not before that is answered"
     x_is_stuck.confirm()
     eventually(lambda: broker.offsets["t", 0].offset == 20, what="committed")
@@ -381,7 +382,7 @@ def test_stuck_producer_of_a_partition_that_closes_and_is_not_given_away_yet_is_
     assert x_is_stuck.agent.view().topics["t"].closing == {0}
     x_is_stuck.confirm()
     eventually(lambda: len(broker.open) == 2, what="replaced")
-    eventually(lambda: x_is_stuck.agent.reading_wanted() is not None, what="asks again")
+    eventually(lambda: x_is_stuck.agent.blocks.reading_wanted() is not None, what="asks again")
     x_is_stuck.confirm()
     eventually(lambda: broker.offsets["t", 0].offset == 20, what="committed")
     assert x_is_stuck.agent.view().counters.refused_commits == 0
@@ -454,7 +455,7 @@ def test_replacement_of_a_topic_that_is_gone_holds_its_partition_closing_until_i
     initialised = broker.initialising
     x_is_stuck.confirm()
     eventually(lambda: broker.initialising > initialised, what="the replacement is on its way")
-    x_is_stuck.agent.identified(PLACE, {}, frozenset({"t"}))
+    x_is_stuck.agent.outside.identified(PLACE, {}, frozenset({"t"}))
     x_is_stuck.agent.query_ended(failed=False)
     assert not x_is_stuck.agent.wait_closed(0.5), "it may still land"
     broker.gate.set()
@@ -523,7 +524,7 @@ def test_replacement_that_takes_long_to_initialise_is_not_replaced_and_holds_up_
     initialised = broker.initialising
 
     def confirmed(reached: Callable[[], bool]) -> bool:
-        if x.agent.reading_wanted() is not None:
+        if x.agent.blocks.reading_wanted() is not None:
             x.confirm()
         return reached()
 
@@ -638,7 +639,7 @@ def test_transaction_that_fails_by_an_answer_is_aborted_and_tried_again_unasked(
 
 def confirmed(x: Consumer, reached: Callable[[], bool]) -> bool:
     """Whether it is so; ZooKeeper and Consul confirm the owner whenever that is asked for."""
-    if x.agent.reading_wanted() is not None:
+    if x.agent.blocks.reading_wanted() is not None:
         x.confirm()
     return reached()
 

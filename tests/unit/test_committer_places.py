@@ -194,7 +194,7 @@ def test_commit_that_reaches_no_kafka_counts_as_failed(
 
     monkeypatch.setattr(Group, "positions", positions, raising=False)
     assign(agent, "t", PLACES[0])
-    with agent.change() as own:
+    with agent.shared.change() as own:
         claim(own)
         own.held["t", 0].processed = 10
     for attempts in (1, 2):

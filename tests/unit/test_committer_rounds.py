@@ -110,7 +110,7 @@ def test_lower_number_is_not_committed_after_a_higher_one(worker: PlaceWorker, k
 
 
 def claimed(agent: Agent) -> set[TopicPartition]:
-    with agent.locked() as own:
+    with agent.shared.locked() as own:
         return set(own.held) - own.unclaimed().get(PLACE, {}).keys()
 
 
@@ -172,7 +172,7 @@ def test_claims_out_of_use_are_released_before_others(
 def processed(worker: PlaceWorker, agent: Agent, kafka: Kafka) -> None:
     """Up to 10 of partitions 0 to 2, which are not yet committed; 3 has nothing to commit."""
     worker.claim()
-    with agent.change() as own:
+    with agent.shared.change() as own:
         for tp in TPS[:3]:
             own.held[tp].processed = 10
     kafka.questions()
@@ -209,7 +209,7 @@ def test_idle_partitions_are_looked_at_alone(worker: PlaceWorker, agent: Agent, 
     processed(worker, agent, kafka)
     kafka.outcome = CommitOutcome(dict.fromkeys(TPS[:3], 10))
     worker.commit()
-    with agent.change() as own:
+    with agent.shared.change() as own:
         own.held[TPS[0]].processed = 20
     kafka.offsets = {TPS[0]: Committed(3), TPS[1]: Committed(3)}
     kafka.questions()

@@ -79,9 +79,9 @@ def test_accepted_loss_is_counted_and_committed_once_and_its_partition_goes_on(p
     parked.go()
     assert parked.failing is not None
     assert parked.failing.lost == 50
-    assert parked.agent.answer(TP, 10, Answer.SKIP, "ann (known)")
+    assert parked.agent.answers.answer(TP, 10, Answer.SKIP, "ann (known)")
     assert parked.failing.answer == "skip" if parked.failing else False
-    assert not parked.agent.answer(TP, 10, Answer.RETRY, "bob (no)"), "it is under way"
+    assert not parked.agent.answers.answer(TP, 10, Answer.RETRY, "bob (no)"), "it is under way"
     parked.plan()
     assert parked.agent.due(PLACE)[TP].offset == 60, "at once, before any record behind it"
     parked.process()
@@ -93,7 +93,7 @@ def test_accepted_loss_is_counted_and_committed_once_and_its_partition_goes_on(p
 
 
 def test_next_owner_does_not_ask_about_a_loss_that_was_accepted(parked: Consumer) -> None:
-    parked.agent.answer(TP, 10, Answer.SKIP, "ann (known)")
+    parked.agent.answers.answer(TP, 10, Answer.SKIP, "ann (known)")
     parked.plan()
     parked.commit()
     other = Consumer(parked.kafka)
@@ -113,7 +113,7 @@ def test_next_owner_parks_the_partition_again_and_it_runs_there(parked: Consumer
 
 
 def test_retry_looks_again(parked: Consumer) -> None:
-    assert parked.agent.answer(TP, 10, Answer.RETRY, "ann (restored?)")
+    assert parked.agent.answers.answer(TP, 10, Answer.RETRY, "ann (restored?)")
     assert parked.failing is None
     parked.go()
     assert parked.failing is not None
@@ -126,8 +126,8 @@ def test_retry_looks_again(parked: Consumer) -> None:
 
 
 def test_dead_letter_of_lost_records_is_refused(parked: Consumer) -> None:
-    assert not parked.agent.answer(TP, 10, Answer.DEAD_LETTER, "ann (keep it)")
-    assert not parked.agent.answer(TP, 11, Answer.SKIP, "ann (another one)")
+    assert not parked.agent.answers.answer(TP, 10, Answer.DEAD_LETTER, "ann (keep it)")
+    assert not parked.agent.answers.answer(TP, 11, Answer.SKIP, "ann (another one)")
     parked.go()
     assert parked.read == [*range(10)]
 
@@ -138,7 +138,7 @@ def test_partition_with_a_gap_stays_parked_while_its_query_is_started_again_and_
     parked.restart()
     parked.go()
     assert parked.failing is not None
-    assert parked.agent.answer(TP, 10, Answer.SKIP, "ann (known)")
+    assert parked.agent.answers.answer(TP, 10, Answer.SKIP, "ann (known)")
     parked.kafka.away = True
     parked.go()
     assert parked.failing is not None
@@ -175,7 +175,7 @@ def test_batch_whose_task_failed_for_a_gap_is_not_read_behind_it(kafka: PlannedK
     assert (failing.offset, failing.lost) == (0, 5)
     assert consumer.read == []
     assert kafka.committed["t", 0] == 100, "the other one is read on"
-    assert consumer.agent.answer(TP, 0, Answer.SKIP, "ann (known)")
+    assert consumer.agent.answers.answer(TP, 0, Answer.SKIP, "ann (known)")
     consumer.go(20)
     assert consumer.read == [*range(5, 100)]
     assert consumer.lost == {Why.RETENTION: 5}
@@ -200,7 +200,7 @@ def test_truncated_partition_is_parked_and_goes_on_where_it_ended(
     consumer.go(20)
     assert consumer.failing == failing, "what was written there since is not left out"
     assert consumer.read == [*range(100)]
-    assert consumer.agent.answer(TP, 100, Answer.SKIP, "ann (known)")
+    assert consumer.agent.answers.answer(TP, 100, Answer.SKIP, "ann (known)")
     consumer.go()
     assert consumer.failing is None
     assert consumer.read == [*range(100), *range(95, kafka.ends[TP])]
@@ -234,7 +234,7 @@ def test_answer_about_a_gap_is_taken_from_consul_and_deleted_when_it_is_done(par
 
     answers = PoisonAnswers(parked.agent, Box())  # type: ignore[arg-type]
     answers.look()
-    assert parked.agent.answered_by(TP) == "ann (known)"
+    assert parked.agent.answers.answered_by(TP) == "ann (known)"
     answers.look()
     assert ended == []
     parked.go()

@@ -40,7 +40,7 @@ class Mortal(PlannedConsumer):
         self.step = 1.0
 
     def plan(self) -> bool:
-        with self.agent.locked() as own:
+        with self.agent.shared.locked() as own:
             return super().plan() or not own.query.finished  # the first batch may be empty
 
     def process(self) -> None:
@@ -103,11 +103,11 @@ def test_killing_record_is_found_after_six_deaths(killer: int) -> None:
     assert again.failing is not None
     assert again.failing.offset == killer, "its next owner does not try it either"
     assert again.of_one() == []
-    assert again.agent.answer(KILLS, killer, Answer.SKIP, "ann (known)")
+    assert again.agent.answers.answer(KILLS, killer, Answer.SKIP, "ann (known)")
     again.go(400)
     assert world.kafka.committed[KILLS] == 300_000
     assert world.deaths == ALONE
-    assert again.agent.failing == {}
+    assert again.agent.answers.failing == {}
     assert not [error for error in again.page.get("/status").json()["errors"] if "apart" in error]
 
 
@@ -159,7 +159,7 @@ class Group:
 @pytest.mark.parametrize("killer", [0, 54_321])
 def test_consumers_die_one_at_a_time_while_others_flow(killer: int) -> None:
     group = Group(killer)
-    while not any(one.agent.failing for one in group.up.values()):
+    while not any(one.agent.answers.failing for one in group.up.values()):
         group.second()
         assert group.now < 3_600
     assert group.deaths == ALONE
@@ -176,7 +176,7 @@ def test_consumers_die_one_at_a_time_while_others_flow(killer: int) -> None:
 def test_record_that_is_retried_kills_once_more() -> None:
     world = World(70)
     last = world.live()
-    assert last.agent.answer(KILLS, 70, Answer.RETRY, "ann (mended)")
+    assert last.agent.answers.answer(KILLS, 70, Answer.RETRY, "ann (mended)")
     with pytest.raises(DiedError):
         last.go(100)
     assert last.of_one()[-1] == (70, 71)
@@ -188,7 +188,7 @@ def test_record_that_was_mended_is_read_on() -> None:
     world = World(70)
     last = world.live()
     last.killer = None
-    assert last.agent.answer(KILLS, 70, Answer.RETRY, "ann (mended)")
+    assert last.agent.answers.answer(KILLS, 70, Answer.RETRY, "ann (mended)")
     last.go(100)
     assert world.kafka.committed[KILLS] == 300_000
 
@@ -227,7 +227,7 @@ def test_orderly_close_takes_the_token_away() -> None:
     first = world.process()
     first.go(5)
     assert all("000000000001" in stamp for stamp in world.kafka.stamps.values())
-    first.agent.block("stopping")
+    first.agent.blocks.block("stopping")
     for _ in range(5):
         first.plan()
         first.commit()
@@ -244,7 +244,7 @@ def test_partition_in_doubt_waits_for_a_minute_and_its_note() -> None:
     waits = world.process()
     waits.go(PAUSE - 10)
     assert waits.of_one() == []
-    waits.agent.block("stopping")
+    waits.agent.blocks.block("stopping")
     waits.plan()
     waits.commit()
     silent = world.process()
@@ -305,7 +305,7 @@ def test_worker_that_dies_twice_alone_parks_its_record() -> None:
     assert (consumer.failing.offset, consumer.failing.parked, consumer.failing.attempts) == (70, True, 2)
     assert consumer.agent.letters(PLACE) == {}
     consumer.poisoned = set()
-    assert consumer.agent.answer(POISON, 70, Answer.RETRY, "ann (mended)")
+    assert consumer.agent.answers.answer(POISON, 70, Answer.RETRY, "ann (mended)")
     consumer.go(10)
     assert consumer.kafka.committed[POISON] == 100
 
@@ -313,13 +313,13 @@ def test_worker_that_dies_twice_alone_parks_its_record() -> None:
 def test_worker_that_dies_once_parks_nothing() -> None:
     consumer = Consumer(PlannedKafka(3))
     consumer.error = Failure("Python worker exited unexpectedly (crashed)", of_record=False, death=True)
-    while not (known := consumer.agent._turns.suspects.get(POISON)) or not known.failures:
+    while not (known := consumer.agent.failing.turns.suspects.get(POISON)) or not known.failures:
         if consumer.plan():
             consumer.process()
     consumer.poisoned = set()
     consumer.go(10)
     assert consumer.kafka.committed[POISON] == 100
-    assert consumer.agent.failing == {}
+    assert consumer.agent.answers.failing == {}
 
 
 @pytest.mark.parametrize(

@@ -193,10 +193,10 @@ class Round:
 
     def confirm(self) -> None:
         """Have ZooKeeper and Consul confirm once more who owns what."""
-        number = self.agent.reading_wanted()
+        number = self.agent.blocks.reading_wanted()
         assert number is not None
-        self.agent.has_read(number)
-        self.agent.is_registered(self.agent.clock())
+        self.agent.blocks.has_read(number)
+        self.agent.blocks.is_registered(self.agent.clock())
 
     @property
     def landed(self) -> list[int]:
@@ -220,7 +220,7 @@ def parked() -> Round:
     """The handler fails with the record at 70, and a person has answered that it is dead-lettered."""
     made = Round(Consumer(fails={70}))
     made.consumer.pass_time(60)
-    assert made.agent.answer(TP, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    assert made.agent.answers.answer(TP, 70, Answer.DEAD_LETTER, "ann (keep it)")
     return made
 
 
@@ -258,20 +258,20 @@ def test_rejected_record_that_kafka_lost_holds_up_no_other(rejecting: Round) -> 
 
 
 def test_answered_record_lands_with_the_offset_after_it(parked: Round) -> None:
-    attempts = parked.agent.failing[TP].attempts
+    attempts = parked.agent.answers.failing[TP].attempts
     assert parked.write() == ""
     ((_, said, _),) = parked.letters.landed
     assert (said["offset"], said["error"], said["by"]) == ("70", "ValueError: bad", "ann (keep it)")
     assert int(said["attempts"]) == attempts > 1
     assert parked.committed == 71
-    assert TP not in parked.agent.failing
+    assert TP not in parked.agent.answers.failing
 
 
 def test_answered_record_that_kafka_lost_is_skipped(parked: Round) -> None:
     parked.letters.gone.add(70)
     assert parked.write() == ""
     assert (parked.landed, parked.committed) == ([], 70)
-    assert "Kafka" in parked.agent.answered_by(TP)
+    assert "Kafka" in parked.agent.answers.answered_by(TP)
     parked.worker.commit()
     assert (parked.landed, parked.committed) == ([], 71)
     assert parked.agent.view().counters.skipped == {"t": 1}
@@ -297,15 +297,15 @@ def test_batch_with_too_large_letter_counts_as_not_processed(rejecting: Round) -
 def test_answer_with_too_large_letter_is_taken_back(parked: Round) -> None:
     parked.letters.answers["produce"] = Reason(Reason.MSG_SIZE_TOO_LARGE, "no")
     assert parked.write() == ""
-    failing = parked.agent.failing[TP]
+    failing = parked.agent.answers.failing[TP]
     assert (failing.offset, failing.answer, failing.parked) == (70, "", True)
     assert failing.error.startswith(
         "ValueError: bad; the dead letter could not be written to topic 'letters': no"
     )
-    assert parked.agent.answered_by(TP) == ""
+    assert parked.agent.answers.answered_by(TP) == ""
     assert parked.write() == ""
     assert parked.letters.produced == 1
-    assert parked.agent.answer(TP, 70, Answer.SKIP, "ann (too large)")
+    assert parked.agent.answers.answer(TP, 70, Answer.SKIP, "ann (too large)")
     parked.worker.commit()
     assert (parked.landed, parked.committed) == ([], 71)
 
@@ -387,7 +387,7 @@ def test_commit_notes_seek_and_stop_with_the_offset() -> None:
     made = Round(Consumer())
     made.consumer.assign({0, 1}, 2, {0: Seek("s1", 40)})
     made.consumer.go(2, commits=False)
-    with made.agent.change() as own:
+    with made.agent.shared.change() as own:
         own.stop("t", True)
     made.worker.commit()
     assert made.kafka.stamps == {("t", 0): "muster:c:A:s1:stopped", TP: "muster:c:A::stopped"}

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import pytest
 
-from muster.consumer.agent import HANDLER
 from muster.consumer.poison_answers import PoisonAnswers
+from muster.consumer.problems import HANDLER
 from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
 from muster.core.overrides import StandingAnswer
 from muster.core.parking import Answer, OnPoison
@@ -60,7 +60,7 @@ def test_record_is_never_judged_by_default(parked: Consumer) -> None:
 
 
 def test_person_that_waits_is_asked_again_after_an_hour(parked: Consumer) -> None:
-    assert parked.agent.answer(POISON, 70, Answer.WAIT, "ann (later)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.WAIT, "ann (later)")
     parked.pass_time(3450)
     assert parked.failing is not None
     assert not parked.failing.parked
@@ -89,7 +89,7 @@ def test_error_of_the_sink_is_no_records_fault(kafka: PlannedKafka, on_poison: O
 
 
 def test_skipped_record_is_committed_past_and_never_given_to_the_handler(parked: Consumer) -> None:
-    assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.SKIP, "ann (known)")
     due = parked.agent.due(PLACE)
     assert due[POISON].offset == 71
     parked.go(10, commits=False)
@@ -111,14 +111,14 @@ def test_skipped_record_is_committed_past_and_never_given_to_the_handler(parked:
 
 
 def test_retried_record_is_tried_as_often_again_and_read_if_it_is_mended(parked: Consumer) -> None:
-    assert parked.agent.answer(POISON, 70, Answer.RETRY, "ann (try)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.RETRY, "ann (try)")
     parked.go(0.4)
     assert parked.failing == FailingRecord(70, "ValueError: poison", 1)
     parked.go(5)
     parked.pass_time(ASKED)
     assert parked.failing.parked
     parked.poisoned.clear()
-    assert parked.agent.answer(POISON, 70, Answer.RETRY, "ann (mended)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.RETRY, "ann (mended)")
     parked.go(5)
     assert parked.read_of(1)[-1][1] == 100
     assert parked.failing is None
@@ -126,9 +126,11 @@ def test_retried_record_is_tried_as_often_again_and_read_if_it_is_mended(parked:
 
 def test_dead_letter_is_due_alone_and_its_partition_goes_on_when_it_is_written(parked: Consumer) -> None:
     assert parked.agent.letters(PLACE) == {}
-    assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
-    assert not parked.agent.answer(POISON, 70, Answer.RETRY, "bob (no)"), "its letter may be on the way"
-    assert parked.agent.answered_by(POISON) == "ann (keep it)"
+    assert parked.agent.answers.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    assert not parked.agent.answers.answer(POISON, 70, Answer.RETRY, "bob (no)"), (
+        "its letter may be on the way"
+    )
+    assert parked.agent.answers.answered_by(POISON) == "ann (keep it)"
     assert POISON not in parked.agent.due(PLACE)
     letters = parked.agent.letters(PLACE)
     assert letters[POISON].offset == 71
@@ -145,13 +147,13 @@ def test_poison_gets_a_letter_if_the_settings_say_so(kafka: PlannedKafka) -> Non
     consumer.pass_time(JUDGED)
     assert consumer.agent.letters(PLACE)[POISON].offset == 71
     assert consumer.metric("muster_consumer_poison_records_total") == 1
-    assert consumer.agent.answered_by(POISON) == "on_poison"
+    assert consumer.agent.answers.answered_by(POISON) == "on_poison"
 
 
 def test_letter_waits_until_what_was_processed_before_it_is_committed(kafka: PlannedKafka) -> None:
     consumer = Consumer(kafka)
     consumer.go(20, commits=False)
-    assert consumer.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    assert consumer.agent.answers.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
     assert consumer.agent.letters(PLACE) == {}
     assert consumer.agent.due(PLACE)[POISON].offset == 70
     consumer.commit()
@@ -159,7 +161,7 @@ def test_letter_waits_until_what_was_processed_before_it_is_committed(kafka: Pla
 
 
 def test_acknowledgement_in_the_middle_of_a_batch_does_not_take_the_partition_back(parked: Consumer) -> None:
-    assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
     letters = parked.agent.letters(PLACE)
     parked.kafka.ends["t", 0] += 5
     assert parked.plan()
@@ -176,9 +178,9 @@ def test_acknowledgement_in_the_middle_of_a_batch_does_not_take_the_partition_ba
 def test_acknowledgement_in_the_middle_of_a_planning_is_heeded_by_the_next(
     parked: Consumer, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
     letters = parked.agent.letters(PLACE)
-    turn = parked.agent.turn
+    turn = parked.agent.failing.turn
 
     def meanwhile(ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         monkeypatch.undo()
@@ -189,7 +191,7 @@ def test_acknowledgement_in_the_middle_of_a_planning_is_heeded_by_the_next(
         parked.acknowledge(letters)
         return found
 
-    monkeypatch.setattr(parked.agent, "turn", meanwhile)
+    monkeypatch.setattr(parked.agent.failing, "turn", meanwhile)
     parked.go(5)
     assert parked.offsets_of(1) == {*range(70), *range(71, 100)}
     assert parked.kafka.committed[POISON] == 100
@@ -197,7 +199,7 @@ def test_acknowledgement_in_the_middle_of_a_planning_is_heeded_by_the_next(
 
 
 def test_letter_that_waits_keeps_its_partition_from_beginning_again(parked: Consumer) -> None:
-    assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
     parked.restart()
     parked.go(5)
     letters = parked.agent.letters(PLACE)
@@ -208,7 +210,7 @@ def test_letter_that_waits_keeps_its_partition_from_beginning_again(parked: Cons
 
 
 def test_batch_of_others_that_fails_meanwhile_does_not_take_the_partition_back(parked: Consumer) -> None:
-    assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.SKIP, "ann (known)")
     parked.kafka.ends["t", 0] += 5
     assert parked.plan()
     batch = parked.agent.batch_started()
@@ -224,14 +226,14 @@ def test_partition_stays_parked_when_the_query_is_started_again(parked: Consumer
     parked.go(5)
     parked.pass_time(ASKED)
     assert parked.failing == FailingRecord(70, "ValueError: poison", parked.tried, parked=True)
-    assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.SKIP, "ann (known)")
     parked.go(5)
     assert parked.kafka.committed[POISON] == 100
 
 
 def test_record_is_skipped_while_no_query_runs(parked: Consumer) -> None:
     parked.agent.query_ended(failed=True, error="gone")
-    assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
+    assert parked.agent.answers.answer(POISON, 70, Answer.SKIP, "ann (known)")
     parked.commit()
     assert parked.kafka.committed[POISON] == 71
     parked.start()
@@ -263,7 +265,7 @@ def test_partition_is_read_again_when_retention_has_deleted_the_record(parked: C
 
 @pytest.mark.parametrize("answer", [Answer.SKIP, Answer.DEAD_LETTER])
 def test_answer_about_a_record_that_retention_has_deleted_is_void(parked: Consumer, answer: Answer) -> None:
-    assert parked.agent.answer(POISON, 70, answer, "ann (known)")
+    assert parked.agent.answers.answer(POISON, 70, answer, "ann (known)")
     late = {**parked.agent.due(PLACE), **parked.agent.letters(PLACE)}
     parked.kafka.ends[POISON] = 300
     parked.kafka.beginning_offsets = lambda keys: {  # type: ignore[method-assign]
@@ -281,7 +283,7 @@ def test_answer_about_a_record_that_retention_has_deleted_is_void(parked: Consum
 def test_consumer_that_is_to_stop_names_the_record(kafka: PlannedKafka) -> None:
     consumer = Consumer(kafka, OnPoison.STOP)
     stopped: list[str] = []
-    consumer.agent.on_stop = stopped.append
+    consumer.agent.failing.on_stop = stopped.append
     consumer.go(5)
     consumer.pass_time(JUDGED)
     (why,) = stopped
@@ -294,14 +296,14 @@ def test_sink_that_is_down_makes_no_poison(kafka: PlannedKafka, on_poison: OnPoi
     consumer = Consumer(kafka, on_poison)
     consumer.poisoned = set()
     stopped: list[str] = []
-    consumer.agent.on_stop = stopped.append
+    consumer.agent.failing.on_stop = stopped.append
     while consumer.now < 600:
         if consumer.plan():
             consumer.agent.batch_done(consumer.agent.batch_started(), Failure("OSError: no sink"))
         for tp in kafka.ends:
             kafka.ends[tp] += 1
-    assert all(record.parked for record in consumer.agent.failing.values()), "a person is asked"
-    assert all(record.answer == "" for record in consumer.agent.failing.values())
+    assert all(record.parked for record in consumer.agent.answers.failing.values()), "a person is asked"
+    assert all(record.answer == "" for record in consumer.agent.answers.failing.values())
     assert consumer.agent.letters(PLACE) == {}
     assert stopped == []
     assert "OSError: no sink" in consumer.agent.view().problems[HANDLER], "a person sees it"
@@ -318,8 +320,8 @@ def test_person_may_answer_before_it_is_known_to_be_poison(kafka: PlannedKafka) 
     failing = consumer.failing
     assert failing is not None
     assert failing.offset == 0
-    assert not consumer.agent.answer(POISON, 5, Answer.SKIP, "ann (another one)")
-    assert consumer.agent.answer(POISON, 0, Answer.SKIP, "ann (known)")
+    assert not consumer.agent.answers.answer(POISON, 5, Answer.SKIP, "ann (another one)")
+    assert consumer.agent.answers.answer(POISON, 0, Answer.SKIP, "ann (known)")
     consumer.go(5)
     assert consumer.kafka.committed[POISON] == 100
 
@@ -346,7 +348,7 @@ def test_answer_is_carried_out_once_and_deleted_when_it_is_done(parked: Consumer
     answers = PoisonAnswers(parked.agent, box)  # type: ignore[arg-type]
     box.given = {POISON: GivenAnswer(69, Answer.SKIP, "ann", 1.0, "another record", 4)}
     answers.look()
-    assert parked.agent.answered_by(POISON) == ""
+    assert parked.agent.answers.answered_by(POISON) == ""
     box.given = {POISON: GivenAnswer(70, Answer.RETRY, "ann", 1.0, "mended", 5)}
     answers.look()
     assert box.ended == [POISON]
@@ -356,7 +358,7 @@ def test_answer_is_carried_out_once_and_deleted_when_it_is_done(parked: Consumer
     assert parked.failing.parked, "an answer that could not be deleted is not carried out again"
     box.given = {POISON: GivenAnswer(70, Answer.SKIP, "ann", 2.0, "known", 6)}
     answers.look()
-    assert parked.agent.answered_by(POISON) == "ann (known)"
+    assert parked.agent.answers.answered_by(POISON) == "ann (known)"
     assert box.ended == [POISON], "not committed yet"
     parked.commit()
     answers.look()

@@ -307,8 +307,8 @@ def test_damaged_record_is_parked_by_its_offset(query: Query) -> None:
     assert query.stands["t"]["1"][1] == 60
     assert query.stands["t"]["0"][1] > 100
     assert "parked at offset 60" in query.agent.view().problems["parked t [1]"]
-    assert not query.agent.answer(("t", 1), 60, Answer.DEAD_LETTER, "me"), "it cannot be written"
-    assert query.agent.answer(("t", 1), 60, Answer.SKIP, "me")
+    assert not query.agent.answers.answer(("t", 1), 60, Answer.DEAD_LETTER, "me"), "it cannot be written"
+    assert query.agent.answers.answer(("t", 1), 60, Answer.SKIP, "me")
     for _ in range(4):
         query.go()
     assert query.stands["t"]["1"][1] > 61
@@ -321,7 +321,7 @@ def test_damaged_record_that_is_mended_is_read_after_retry(query: Query) -> None
     query.go()
     query.go()
     assert query.agent.view().failing["t", 1].parked
-    assert query.agent.answer(("t", 1), 0, Answer.RETRY, "me")
+    assert query.agent.answers.answer(("t", 1), 0, Answer.RETRY, "me")
     query.go()
     query.go()
     assert query.stands["t"]["1"][1] > 0

@@ -126,48 +126,48 @@ ASSIGNED = TopicAssignment("k:1", "g", {0: "me"}, 1)
 
 def test_block_is_lifted_by_a_reading_that_began_after_the_request() -> None:
     agent = Agent("me")
-    agent.block("isolated")
+    agent.blocks.block("isolated")
     agent.assigned("t", ASSIGNED, 1)
-    assert agent.reading_wanted() is None
-    agent.unblock_once_read("isolated")
-    first = agent.reading_wanted()
+    assert agent.blocks.reading_wanted() is None
+    agent.blocks.unblock_once_read("isolated")
+    first = agent.blocks.reading_wanted()
     assert first is not None
-    assert agent.wake_reader.is_set()
-    agent.wake_reader.clear()
-    agent.block("not live yet")
-    agent.unblock_once_read("not live yet")
-    agent.has_read(first)
+    assert agent.blocks.wake_reader.is_set()
+    agent.blocks.wake_reader.clear()
+    agent.blocks.block("not live yet")
+    agent.blocks.unblock_once_read("not live yet")
+    agent.blocks.has_read(first)
     assert agent.view().blocks == {"not live yet"}, "asked for when that reading was under way"
-    second = agent.reading_wanted()
+    second = agent.blocks.reading_wanted()
     assert second is not None
-    assert agent.wake_reader.is_set()
-    agent.wake_reader.clear()
-    agent.has_read(second)
+    assert agent.blocks.wake_reader.is_set()
+    agent.blocks.wake_reader.clear()
+    agent.blocks.has_read(second)
     assert agent.view().blocks == set()
     assert agent.view().topics["t"].starting == {0}
-    assert agent.reading_wanted() is None
-    assert not agent.wake_reader.is_set()
+    assert agent.blocks.reading_wanted() is None
+    assert not agent.blocks.wake_reader.is_set()
 
 
 def test_refusal_and_block_wait_for_the_same_reading() -> None:
     now = [100.0]
     agent = Agent("me", fencing=True, clock=lambda: now[0])
     agent.assigned("t", ASSIGNED, 1)
-    agent.refused(KEY, 1, "fenced")
-    agent.block("isolated")
-    agent.unblock_once_read("isolated")
-    number = agent.reading_wanted()
+    agent.blocks.refused(KEY, 1, "fenced")
+    agent.blocks.block("isolated")
+    agent.blocks.unblock_once_read("isolated")
+    number = agent.blocks.reading_wanted()
     assert number is not None
-    agent.has_read(number, unread={"t"})
+    agent.blocks.has_read(number, unread={"t"})
     assert agent.view().blocks == set()
     assert agent.view().topics["t"].held == set(), (
         "how the topic stands is not known, so nothing of it is taken up"
     )
-    assert agent.reading_wanted() is not None, "the refusal still waits"
+    assert agent.blocks.reading_wanted() is not None, "the refusal still waits"
     agent.assigned("t", ASSIGNED, 2)
-    agent.has_read(agent.reading_wanted() or 0)
+    agent.blocks.has_read(agent.blocks.reading_wanted() or 0)
     now[0] += FIRST_PAUSE
     assert agent.view().topics["t"].held == set(), "whether this process is registered is not known"
-    agent.is_registered(now[0])
+    agent.blocks.is_registered(now[0])
     assert agent.view().topics["t"].starting == {0}
     assert agent.view().problems == {}

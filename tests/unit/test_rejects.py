@@ -98,7 +98,7 @@ def test_very_many_letters_are_written_in_parts(kafka: PlannedKafka) -> None:
     kafka.ends[TP] = 100_000
     consumer = Consumer(kafka, set())
     consumer.go(1)
-    with consumer.agent.change() as own:
+    with consumer.agent.shared.change() as own:
         own.held[TP].rejected = dict.fromkeys(range(2 * LETTERS), "no")
         own.held[TP].committed = 0
     assert len(consumer.write_letters()) == LETTERS
@@ -125,7 +125,7 @@ def test_answer_lets_a_stopped_topic_go_on(kafka: PlannedKafka, answer: Answer) 
     consumer = Consumer(kafka, {*range(20, 60)})
     consumer.go(2)
     consumer.bad = {20, 21, 22, 23}
-    assert consumer.agent.answer(TP, 20, answer, "ann (known)")
+    assert consumer.agent.answers.answer(TP, 20, answer, "ann (known)")
     if answer is Answer.DEAD_LETTER:
         consumer.go(1)
         assert consumer.write_letters() == {}
@@ -142,7 +142,7 @@ def test_skip_waits_for_letters_before_it(kafka: PlannedKafka) -> None:
     consumer.bad |= {*range(120, 160)}
     consumer.go(2)
     assert consumer.failing == FailingRecord(120, consumer.failing.error if consumer.failing else "", 0, True)
-    assert consumer.agent.answer(TP, 120, Answer.SKIP, "ann (known)")
+    assert consumer.agent.answers.answer(TP, 120, Answer.SKIP, "ann (known)")
     assert TP not in consumer.agent.due(PLACE)
     assert consumer.write_letters() == {7: "ValueError: no date"}
     assert kafka.committed[TP] == 120
@@ -188,7 +188,7 @@ def test_topic_stays_stopped_with_another_owner(kafka: PlannedKafka) -> None:
     assert other.failing is not None
     assert other.failing.offset == 50, "not a single one more"
     assert "had another owner" in other.failing.error
-    assert other.agent.answer(TP, 50, Answer.RETRY, "ann (known)")
+    assert other.agent.answers.answer(TP, 50, Answer.RETRY, "ann (known)")
     other.go(2)
     assert other.write_letters().keys() == {50}
     other.go(1)

@@ -67,7 +67,7 @@ def test_seek_taken_back_accepts_no_loss(kafka: PlannedKafka) -> None:
     kafka.begins[TP] = kafka.committed[TP] + 5
     consumer = Consumer(kafka, Bounds(records=1), fail_on_data_loss=True)
     seek(consumer, TAKEN_BACK)
-    assert consumer.agent.losses.keys() == {TP}
+    assert consumer.agent.parked.losses.keys() == {TP}
     assert stands(kafka) == (80, "")
 
 

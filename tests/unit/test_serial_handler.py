@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.consumer.agent import STOPPING
+from muster.consumer.blocks import STOPPING
 from muster.consumer.lifecycle import Ending, Loop
 from muster.consumer.serial_handler import SerialHandler
 from muster.core.model import TopicAssignment
@@ -73,7 +73,7 @@ class Consumer:
 
     def offered(self) -> set[int]:
         """What the next batch may hold, by an offer that is taken as planned without a batch."""
-        with self.agent.locked() as own:
+        with self.agent.shared.locked() as own:
             return {p for (_, p), held in own.held.items() if held.offerable}
 
     def batch(self) -> None:
@@ -81,7 +81,7 @@ class Consumer:
         offer = self.agent.offer(self.token)
         held = offer.topics["t"].partitions if "t" in offer.topics else frozenset()
         ranges = {p: (self.ends.get(p, 0), self.ends.get(p, 0) + 10) for p in held}
-        with self.agent.locked() as own:
+        with self.agent.shared.locked() as own:
             finished = own.query.stands_at
         self.agent.planned(self.token, offer.asked, finished, {"t": ranges} if ranges else {}, {}, [])
         self.ends.update({p: end for p, (_, end) in ranges.items()})
@@ -91,13 +91,13 @@ class Consumer:
         self.agent.batch_done(plan, None)
 
     def commit(self) -> None:
-        with self.agent.locked() as own:
+        with self.agent.shared.locked() as own:
             due = own.due(0.0)
         for offsets in due.values():
             self.agent.committed(offsets)
 
     def held(self) -> set[int]:
-        with self.agent.locked() as own:
+        with self.agent.shared.locked() as own:
             return {p for _, p in own.held}
 
     def problems(self) -> dict[str, str]:
@@ -203,7 +203,7 @@ def test_failing_assigned_and_failing_revoked_hold_up_no_close(
     consumer.noting.fail |= {"assigned", "revoked"}
     consumer.assign(0, 1)
     eventually(lambda: "Noting.assigned" in consumer.problems(), 10, "fails")
-    consumer.agent.block(STOPPING)
+    consumer.agent.blocks.block(STOPPING)
     eventually(lambda: consumer.held() == set(), 10, "closed")
     assert ("revoked", [0]) in consumer.noting.calls
     assert ("revoked", [1]) not in consumer.noting.calls
@@ -215,14 +215,14 @@ def test_standby_is_called_whenever_it_changes(consumer: Consumer, eventually: E
     eventually(lambda: ("standby", [1, 2]) in consumer.noting.calls, 10, "stands by")
     consumer.assign(0, 1, standby=(2,))
     eventually(lambda: consumer.noting.calls[-2:] == [("assigned", [1]), ("standby", [2])], 10, "one of two")
-    consumer.agent.block(STOPPING)
+    consumer.agent.blocks.block(STOPPING)
     eventually(lambda: consumer.held() == set() and ("standby", []) in consumer.noting.calls, 10, "none")
 
 
 def test_close_is_last(consumer: Consumer, eventually: Eventually) -> None:
     consumer.assign(0)
     eventually(lambda: consumer.offered() == {0}, 10, "offered")
-    consumer.agent.block(STOPPING)
+    consumer.agent.blocks.block(STOPPING)
     assert consumer.agent.wait_closed(10)
     consumer.handler.close()
     assert [name for name, _ in consumer.noting.calls][-1] == "close"
@@ -238,9 +238,11 @@ def test_each_handler_knows_of_its_own_topics() -> None:
     here.fail.add("assigned")
     for topic, standby in (("t", 1), ("u", 2)):
         agent.assigned(topic, TopicAssignment("k", "g", {0: ME}, 1, standbys={standby: (ME,)}), 1)
-    with agent.locked() as own:
+    with agent.shared.locked() as own:
         offerable = {("t", 0): own.held["t", 0], ("u", 0): own.held["u", 0]}
-    assert agent.wait_for(lambda _: offerable["u", 0].offerable, 10), "one that raises holds up no other"
+    assert agent.shared.wait_for(lambda _: offerable["u", 0].offerable, 10), (
+        "one that raises holds up no other"
+    )
     assert not offerable["t", 0].offerable
     handler(None, Batch({("u", 0): (0, 1)}))  # type: ignore[arg-type]
     handler.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -134,6 +134,7 @@ class SimulatedAgent:
     """What the planner asks of the agent: offers what the test says, and accepts every plan."""
 
     def __init__(self) -> None:
+        self.shared = self.failing = self.parked = self
         self.plans: list[Planned] = []
         self.turns = Turns(lambda topic: int(topic.startswith("trains")))
         self.again: dict[TopicPartition, int] = {}
@@ -145,6 +146,10 @@ class SimulatedAgent:
         self.on_wait: Callable[[float], None] = lambda _: None
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
+
+    @contextmanager
+    def locked(self) -> Iterator[SimulatedAgent]:
+        yield self
 
     def nearby(self) -> dict[str, TopicOffer]:
         return self.near
@@ -646,7 +651,7 @@ def test_shards_that_are_due_get_batches_without_records(
     agent.hold(T, [0, 1])
     logs[SERVERS].bounds[T, 0], logs[SERVERS].bounds[T, 1] = (0, 5), (0, 5)
     first = plan(planner, {})
-    agent.due_state = lambda idle: frozenset({(T, 1)} & set(idle))  # type: ignore[method-assign, assignment]
+    agent.failing.due_state = lambda idle: frozenset({(T, 1)} & set(idle))  # type: ignore[method-assign, assignment]
     second = plan(planner, first)
     third = plan(planner, second)
     assert second[T] == third[T] == {"0": [5, 5], "1": [5, 5]}

@@ -184,7 +184,7 @@ def test_records_of_a_rebuild_wait_until_its_number_is_committed(consumer: Consu
                 assert {p for p, (begin, to) in plan.offsets["t"].items() if begin < to} <= {1}
                 consumer.agent.batch_done(plan, None)
                 consumer.stands = end
-        with consumer.agent.locked() as own:
+        with consumer.agent.shared.locked() as own:
             assert own.not_read(consumer.now)["t", 0] == REBUILDING
         consumer.commit()
         assert noted(consumer.kafka.committed["t", 0], "A").rebuild == 6 + number
@@ -287,7 +287,7 @@ def test_a_recreated_topic_is_read_from_its_beginning_once_its_id_is_assigned(
 ) -> None:
     consumer.kafka.topic_id = "B"
     consumer.kafka.ends["t", 0] = consumer.kafka.ends["t", 1] = end
-    consumer.agent.identified(PLACE, {"t": "B"}, ())
+    consumer.agent.outside.identified(PLACE, {"t": "B"}, ())
     for _ in range(5):
         consumer.go(seconds=4)
     assert consumer.read == []

@@ -80,7 +80,7 @@ def test_record_that_matches_is_skipped_after_three_failures(kafka: PlannedKafka
     assert consumer.kafka.committed[POISON] == 100
     assert consumer.skipped == 2
     assert consumer.offsets_of(1) == set(range(100)) - {70, 75}
-    assert consumer.agent.failing == {}
+    assert consumer.agent.answers.failing == {}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_letter_is_written_by_the_standing_answer(kafka: PlannedKafka) -> None:
     consumer = Answered(kafka, Box(replace(SKIP, answer=Answer.DEAD_LETTER)))
     consumer.go(30)
     assert {tp: due.offset for tp, due in consumer.agent.letters(PLACE).items()} == {POISON: 71}
-    assert consumer.agent.answered_by(POISON) == "the standing answer of ann (known)"
+    assert consumer.agent.answers.answered_by(POISON) == "the standing answer of ann (known)"
 
 
 @pytest.mark.parametrize("on_poison", [OnPoison.PARK, OnPoison.DEAD_LETTER])
@@ -275,7 +275,7 @@ def test_rejects_read_standing_answers_once_in_ten_seconds(
 def test_rejects_go_by_what_is_known_without_consul(kafka: PlannedKafka) -> None:
     box = Box(SKIP)
     consumer = Rejecting(kafka, box)
-    consumer.agent.stand([SKIP])
+    consumer.agent.answers.stand([SKIP])
     box.away = True
     consumer.go()
     assert consumer.agent.view().counters.skipped == {"t": 1}

@@ -22,7 +22,7 @@ class Consumer:
         self.agent = Agent("me", fencing=True, states=self.states)
         self.token = self.agent.query_started()
         self.agent.assigned("t", TopicAssignment("k:1", "g", {0: "me"}, 1, topic_id="id"), 1)
-        with self.agent.change() as own:
+        with self.agent.shared.change() as own:
             own.claimed({TP: 1}, 0.0, {TP: Committed(4, "muster:c:id")})
         self.ends: dict[str, dict[int, tuple[int, int]]] = {}
 
@@ -36,7 +36,7 @@ class Consumer:
         self.agent.committed(self.due())
 
     def restored(self, commits: int | None) -> None:
-        with self.agent.change() as own:
+        with self.agent.shared.change() as own:
             own.restored(TP, 1, commits)
 
     def batch(self, begin: int, end: int, due: bool = False) -> None:
@@ -61,29 +61,29 @@ def test_partition_is_offered_once_restored_and_committed() -> None:
     one = Consumer()
     assert not one.offered()
     assert one.due() == {}
-    with one.agent.locked() as own:
+    with one.agent.shared.locked() as own:
         assert own.to_restore()[TP].committed == Committed(4, "muster:c:id")
     one.restored(4)
     assert not one.offered()
     assert one.due()[TP].offset == 4
     one.commit()
     assert one.offered()
-    with one.agent.locked() as own:
+    with one.agent.shared.locked() as own:
         assert own.to_restore() == {}
 
 
 def test_restore_of_an_earlier_claim_counts_for_nothing() -> None:
     one = Consumer()
-    with one.agent.change() as own:
+    with one.agent.shared.change() as own:
         own.restored(TP, 0, None)
     assert not one.offered()
 
 
 def test_offset_set_by_others_waits_for_the_restore() -> None:
     one = Consumer()
-    one.agent.set_by_others({TP: Committed(2)}, "g")
+    one.agent.outside.set_by_others({TP: Committed(2)}, "g")
     assert one.due() == {}
-    with one.agent.change() as own:
+    with one.agent.shared.change() as own:
         own.block("the end")
         own.looked_at([TP])
         assert own.closed
@@ -92,11 +92,11 @@ def test_offset_set_by_others_waits_for_the_restore() -> None:
 def test_next_batch_waits_for_the_commit_of_the_last() -> None:
     one = Consumer()
     one.restored(None)
-    assert one.agent.turn([TP]) == {TP: None}
+    assert one.agent.failing.turn([TP]) == {TP: None}
     one.batch(4, 9)
-    assert one.agent.turn([TP]) == {}
+    assert one.agent.failing.turn([TP]) == {}
     one.commit()
-    assert one.agent.turn([TP]) == {TP: None}
+    assert one.agent.failing.turn([TP]) == {TP: None}
 
 
 def test_due_state_is_committed_where_it_stood() -> None:
@@ -104,11 +104,11 @@ def test_due_state_is_committed_where_it_stood() -> None:
     one.states.of_due = frozenset({TP})
     one.restored(None)
     one.batch(4, 9)
-    assert one.agent.due_state([TP]) == frozenset(), "before the commit"
+    assert one.agent.failing.due_state([TP]) == frozenset(), "before the commit"
     one.commit()
     assert one.due() == {}
     for _ in range(2):
-        assert one.agent.due_state([TP]) == {TP}
+        assert one.agent.failing.due_state([TP]) == {TP}
         one.batch(9, 9, due=True)
         assert one.due()[TP].offset == 9
         one.commit()
@@ -122,17 +122,17 @@ def test_failing_timer_parks_its_partition_until_an_answer() -> None:
     one.commit()
     for answer in (Answer.RETRY, Answer.SKIP):
         one.fail(9, "the timer of key (1,) failed")
-        assert one.agent.failing[TP] == FailingRecord(
+        assert one.agent.answers.failing[TP] == FailingRecord(
             9, "the timer of key (1,) failed", parked=True, timer=True
         )
         assert "muster skip-record t 0 9" in one.agent.view().problems["parked t [0]"]
-        assert one.agent.due_state([TP]) == frozenset()
-        assert one.agent.turn([TP]) == {}
-        assert not one.agent.answer(TP, 9, Answer.DEAD_LETTER, "ann")
-        assert one.agent.answer(TP, 9, answer, "ann")
-        assert one.agent.due_state([TP]) == {TP}
+        assert one.agent.failing.due_state([TP]) == frozenset()
+        assert one.agent.failing.turn([TP]) == {}
+        assert not one.agent.answers.answer(TP, 9, Answer.DEAD_LETTER, "ann")
+        assert one.agent.answers.answer(TP, 9, answer, "ann")
+        assert one.agent.failing.due_state([TP]) == {TP}
     assert one.states.dropped == [TP]
-    assert one.agent.failing == {}
+    assert one.agent.answers.failing == {}
 
 
 def test_seek_frees_a_partition_from_its_failing_timer() -> None:
@@ -145,5 +145,5 @@ def test_seek_frees_a_partition_from_its_failing_timer() -> None:
     asked = one.agent.offer(one.token).asked
     seek = {TP: Seek("s1", 9, 7, SeekState.REBUILD)}
     one.agent.planned(one.token, asked, one.ends, {"t": {0: (9, 9)}}, {}, [], sought=seek)
-    assert one.agent.failing == {}
+    assert one.agent.answers.failing == {}
     assert one.due()[TP].seek == seek[TP]

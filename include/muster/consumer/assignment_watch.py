@@ -63,7 +63,7 @@ class AssignmentWatch:
         self._root = assignments_path(cluster)
         self._lock = threading.Lock()
         self._dirty: set[str] = set()
-        self._wake = agent.wake_reader
+        self._wake = agent.blocks.wake_reader
         self._stopped = threading.Event()
         self._topics: list[str] = []
 
@@ -90,11 +90,13 @@ class AssignmentWatch:
                 try:
                     self.look(client, full)
                 except AwayError as away:
-                    self._agent.problem(PROBLEM, f"{away}; consuming goes on with the last assignment known")
+                    self._agent.problems.note(
+                        PROBLEM, f"{away}; consuming goes on with the last assignment known"
+                    )
                     due = 0.0
                     self._wake.wait(1.0)
                 else:
-                    self._agent.problem(PROBLEM, None)
+                    self._agent.problems.note(PROBLEM, None)
                     if full:
                         due = time.monotonic() + max(self._interval, len(self._topics) / TOPICS_PER_SECOND)
                     self._wake.wait(max(0.05, min(due - time.monotonic(), 1.0)))
@@ -113,7 +115,7 @@ class AssignmentWatch:
         Where the agent needs something read as it stands now, not as this server knows it, everything is.
         """
         self._wake.clear()
-        wanted = self._agent.reading_wanted()
+        wanted = self._agent.blocks.reading_wanted()
         full = full or wanted is not None
         if not client.connected:
             where = f"ZooKeeper at {self._settings.hosts}"
@@ -133,7 +135,7 @@ class AssignmentWatch:
             to_read = {p: topic for p, topic in paths.items() if full or p in dirty}
             read = self._read_topics(client, to_read, synced=wanted is not None)
             if wanted is not None:
-                self._agent.has_read(wanted, unread=set(self._topics) - read)
+                self._agent.blocks.has_read(wanted, unread=set(self._topics) - read)
         except (AwayError, KazooException, KazooTimeoutError) as error:
             with self._lock:
                 self._dirty |= dirty
@@ -189,11 +191,11 @@ class AssignmentWatch:
         try:
             assignment = parse_assignment(data, path)
         except WireError as error:
-            self._agent.problem(
+            self._agent.problems.note(
                 f"topic {topic}", f"{error}; until then this consumer keeps what it has of the topic"
             )
             return False
-        self._agent.problem(f"topic {topic}", None)
+        self._agent.problems.note(f"topic {topic}", None)
         return assignment is None or self._agent.assigned(topic, assignment, stat.mzxid, synced)
 
     def _on_event(self, event: WatchedEvent) -> None:

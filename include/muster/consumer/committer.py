@@ -215,19 +215,19 @@ class PlaceWorker:
                 try:
                     work()
                 except KafkaError as error:
-                    self._agent.problem(key, str(error))
+                    self._agent.problems.note(key, str(error))
                     pause = min(2 * pause or FIRST_PAUSE, LONGEST_PAUSE)
                     sleep(pause)
                 else:
                     pause = 0.0
-                    self._agent.problem(key, None)
+                    self._agent.problems.note(key, None)
         except Exception:
             log.exception("%s: stopped", key)
 
     # -- commits ------------------------------------------------------------------------------------------
 
     def _wait_for_due(self) -> bool:
-        return self._agent.wait_for(
+        return self._agent.shared.wait_for(
             lambda own: bool(
                 own.due(self._agent.clock()).get(self._place) or own.last_looks().get(self._place)
             ),
@@ -278,7 +278,7 @@ class PlaceWorker:
                     offsets,
                     stamps,
                     letters,
-                    lambda tp, since: self._agent.owns_still(tp, due[tp].claim_epoch, since),
+                    lambda tp, since: self._agent.blocks.owns_still(tp, due[tp].claim_epoch, since),
                     lambda tp: self._begin(tp, due[tp].claim_epoch),
                     lambda tp: self._landed(tp, due[tp].claim_epoch),
                     carried,
@@ -298,9 +298,9 @@ class PlaceWorker:
                 done |= {tp: self._states.due_of(one) for tp, one in outcome.landed.items()}
             self._agent.committed(done)
         for tp, why in broken.items():
-            self._agent.refused(tp, due[tp].claim_epoch, why)
+            self._agent.blocks.refused(tp, due[tp].claim_epoch, why)
         for (topic, partition), why in sorted(outcome.refused.items()):
-            self._agent.refused(
+            self._agent.blocks.refused(
                 (topic, partition),
                 due[topic, partition].claim_epoch,
                 f"topic {topic!r}, partition {partition}: commit of offset {due[topic, partition].offset} refused: "
@@ -342,7 +342,9 @@ class PlaceWorker:
         ready: dict[TopicPartition, Due] = {}
         for tp, records in found.records.items():
             if records and None in records.values() and not due[tp].letters:
-                self._agent.answer(tp, min(records), Answer.SKIP, "Kafka, which has no such record any more")
+                self._agent.answers.answer(
+                    tp, min(records), Answer.SKIP, "Kafka, which has no such record any more"
+                )
             elif records:
                 unread = about[tp].keys() - records.keys()
                 if unread and self._agent.states.has(tp[0]):
@@ -365,10 +367,10 @@ class PlaceWorker:
         if due.letters:
             by = "the handler, which rejected it"
             return {at: {"error": error, "attempts": 1, "by": by} for at, error in due.letters}
-        record = self._agent.failing.get(tp)
+        record = self._agent.answers.failing.get(tp)
         if record is None or record.offset + 1 != due.offset:
             return {}
-        by = self._agent.answered_by(tp)
+        by = self._agent.answers.answered_by(tp)
         return {record.offset: {"error": record.error, "attempts": record.attempts, "by": by}}
 
     def _letter(self, found: Record, about: Mapping[str, object]) -> ToWrite:
@@ -378,18 +380,18 @@ class PlaceWorker:
 
     def _look_before_closing(self) -> None:
         """Look at the group once more for what closes; a Kafka that is out of reach must not hold that up."""
-        with self._agent.locked() as own:
+        with self._agent.shared.locked() as own:
             closing = own.last_looks().get(self._place, {})
         if not closing:
             return
         with suppress(KafkaError):
             self._look(closing)
-        with self._agent.change() as own:
+        with self._agent.shared.change() as own:
             own.looked_at(closing)
 
     def _look_at_commits(self, partitions: Collection[TopicPartition]) -> None:
         """Notice that another program has set or deleted what is committed of these. Raises `KafkaError`."""
-        with self._agent.locked() as own:
+        with self._agent.shared.locked() as own:
             known = own.in_group().get(self._place, {})
         self._look({tp: topic_id for tp, topic_id in known.items() if tp in partitions})
 
@@ -405,7 +407,7 @@ class PlaceWorker:
             {tp: topic_ids[tp] for tp, there in found.items() if there is None}
         )
         if changed or deleted:
-            self._agent.set_by_others({**changed, **dict.fromkeys(deleted)}, self._place.group_id)
+            self._agent.outside.set_by_others({**changed, **dict.fromkeys(deleted)}, self._place.group_id)
 
     def _of_the_same_topics(self, topic_ids: Mapping[TopicPartition, str]) -> list[TopicPartition]:
         """Return those whose topics still have these ids: Kafka itself drops the offsets of a topic it deletes."""
@@ -417,7 +419,7 @@ class PlaceWorker:
     # -- claims -------------------------------------------------------------------------------------------
 
     def _wait_for_claims(self) -> bool:
-        return self._agent.wait_for(
+        return self._agent.shared.wait_for(
             lambda own: bool(self._unclaimed(own) or self._unused(own)), timeout=LOOK_UP
         )
 
@@ -434,7 +436,7 @@ class PlaceWorker:
         """Sleep, but not while a claim is to be given up: its partition is closed only after that."""
         until = time.monotonic() + seconds
         while not self._stopped.is_set() and (left := until - time.monotonic()) > 0:
-            if self._agent.wait_for(self._unused, min(LOOK_UP, left)):
+            if self._agent.shared.wait_for(self._unused, min(LOOK_UP, left)):
                 return
 
     def claim(self) -> None:
@@ -443,7 +445,7 @@ class PlaceWorker:
         The group's offsets are read once the claims are made: those of another cluster are not to be touched. Raises
         `KafkaError` if some have to be tried again.
         """
-        with self._agent.locked() as own:
+        with self._agent.shared.locked() as own:
             wanted, over = self._unclaimed(own), self._unused(own)
         for tp, claim_epoch in over.items():
             self._release(tp, claim_epoch)
@@ -458,16 +460,16 @@ class PlaceWorker:
         self._fenced.update({tp: wanted[tp] for tp in found.done})
         failures = dict(found.failed)
         group = self._read(failures)
-        with self._agent.change() as own:
+        with self._agent.shared.change() as own:
             own.claimed({tp: self._fenced.pop(tp) for tp in group}, self._agent.clock(), group)
         self._raise_for("taking up", failures)
 
     def _begin(self, tp: TopicPartition, claim_epoch: int) -> bool:
-        with self._agent.locked() as own:
+        with self._agent.shared.locked() as own:
             return own.begin_claim(tp, claim_epoch)
 
     def _landed(self, tp: TopicPartition, claim_epoch: int) -> None:
-        with self._agent.change() as own:
+        with self._agent.shared.change() as own:
             own.claimed({tp: claim_epoch}, self._agent.clock())
 
     def _read(self, failures: dict[TopicPartition, str]) -> dict[TopicPartition, Committed | None]:
@@ -495,7 +497,7 @@ class PlaceWorker:
         self._commits.release([tp], partial(self._released, claim_epoch))
 
     def _released(self, claim_epoch: int, tp: TopicPartition) -> None:
-        with self._agent.change() as own:
+        with self._agent.shared.change() as own:
             own.claim_ended(tp, claim_epoch)
 
     # -- topics -------------------------------------------------------------------------------------------
@@ -505,12 +507,12 @@ class PlaceWorker:
 
     def look_at_topics(self) -> None:
         """Ask Kafka under which ids it has the topics of this place. Raises `KafkaError`."""
-        with self._agent.locked() as own:
+        with self._agent.shared.locked() as own:
             watched = own.watched().get(self._place, set())
         seen = self._topics.look(watched, time.monotonic)
-        self._agent.identified(self._place, seen.ids, seen.absent)
+        self._agent.outside.identified(self._place, seen.ids, seen.absent)
         if time.monotonic() >= self._look_due:
-            with self._agent.locked() as own:
+            with self._agent.shared.locked() as own:
                 idle = own.in_group().get(self._place, {}).keys() - own.due(self._agent.clock()).get(
                     self._place, {}
                 )

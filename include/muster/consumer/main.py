@@ -26,8 +26,9 @@ from pyspark.sql import SparkSession
 
 import muster
 from muster.consumer.address import placed
-from muster.consumer.agent import STOPPING, Agent
+from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
+from muster.consumer.blocks import STOPPING
 from muster.consumer.committer import Committer
 from muster.consumer.handler import HandlerError, Handlers, asks_to_know, load_handlers
 from muster.consumer.http_server import HttpServer
@@ -146,7 +147,7 @@ class Job:
             longest_renewal=settings.longest_renewal,
             holder=hashlib.sha256(settings.incarnation.encode()).hexdigest()[:12],
         )
-        self._agent.on_stop = self._stop_for
+        self._agent.failing.on_stop = self._stop_for
         self._handler = SerialHandler(handlers.all, self._agent)
         self._loops: list[Loop] = []
         self._page = HttpServer(
@@ -288,7 +289,7 @@ class Job:
         began = time.monotonic()
         log.info("ending: %s", self._ending.reason)
         self._hand_over()
-        self._agent.block(STOPPING)
+        self._agent.blocks.block(STOPPING)
         deadline = began + self._settings.graceful_timeout
         closed = self._agent.wait_closed(deadline - time.monotonic())
         exit_code = self._ending.exit_code

@@ -16,13 +16,14 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from muster.core.left_out import LeftOutLog
 from muster.core.losses import LossLog
 from muster.core.model import Loss, OffsetRange, Stored, TopicPartition
+from muster.core.ownership import Partition
 from muster.core.positions import Jump, Why
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,55 @@ class Measures:
         """Return the seconds without progress, None if it is not stalled."""
         stalled = 0.0 if self.well_at is None else now - self.well_at
         return stalled if stalled >= STALLED_AFTER else None
+
+
+class HeldMeasures:
+    """What is measured of all that is held, by partition."""
+
+    def __init__(self) -> None:
+        self.all: dict[TopicPartition, Measures] = {}
+
+    def follow(self, held: Mapping[TopicPartition, Partition], now: float) -> None:
+        """Measure what is held, and nothing else."""
+        self.all = {tp: self.all.get(tp) or Measures() for tp in held}
+        for tp, partition in held.items():
+            self.all[tp].held(partition.closing, now)
+            if partition.paused_after is not None:
+                self.all[tp].well(now)
+
+    def seen(
+        self, ends: Mapping[TopicPartition, int], held: Mapping[TopicPartition, Partition], now: float
+    ) -> set[TopicPartition]:
+        """Take note where partitions end just `now`; returns those that are without lag."""
+        caught_up = set()
+        for tp in ends.keys() & self.all.keys() & held.keys():
+            self.all[tp].seen(ends[tp], now)
+            position = held[tp].position
+            if position is not None and position >= ends[tp]:
+                self.all[tp].well(now)
+                caught_up.add(tp)
+        return caught_up
+
+    def well(self, partitions: Iterable[TopicPartition], now: float) -> None:
+        """Take note that partitions have progressed."""
+        for tp in self.all.keys() & set(partitions):
+            self.all[tp].well(now)
+
+    def reported(
+        self,
+        partitions: Iterable[TopicPartition],
+        stored: Mapping[str, Mapping[TopicPartition, Sequence[OffsetRange]]],
+        at: float,
+    ) -> None:
+        """Take note of what sinks have of the partitions of a batch, `at` seconds since the epoch."""
+        for tp in self.all.keys() & set(partitions):
+            self.all[tp].reported({name: of[tp] for name, of in stored.items() if tp in of}, at)
+
+    def view(
+        self, held: Mapping[TopicPartition, Partition], now: float
+    ) -> dict[TopicPartition, PartitionView]:
+        """Return all that is known of each."""
+        return {tp: self.all[tp].view(p.position, p.committed, now) for tp, p in sorted(held.items())}
 
 
 @dataclass

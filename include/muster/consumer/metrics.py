@@ -22,8 +22,9 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 import muster
-from muster.consumer.agent import Agent, AgentSnapshot
+from muster.consumer.agent import Agent
 from muster.consumer.measures import Counters
+from muster.consumer.snapshot import AgentSnapshot
 
 _OWN = ["cluster_name", "consumer_id"]
 _GROUP = ["cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id"]

@@ -55,10 +55,10 @@ class PoisonAnswers:
         """Look whenever there may be something to do."""
         while not self._stopped.wait(LOOK):
             beat()
-            if self._agent.failing or self._taken:
+            if self._agent.answers.failing or self._taken:
                 self._try(self.look_at_standing, self.look)
             elif time.monotonic() - self._read_at > 2 * REJECTS_LOOK:
-                self._agent.problem(PROBLEM, None)  # nothing is to be answered
+                self._agent.problems.note(PROBLEM, None)  # nothing is to be answered
 
     def before_rejects(self) -> None:
         """Have records be rejected by the standing answers of at most `REJECTS_LOOK` seconds ago; by those known
@@ -71,21 +71,21 @@ class PoisonAnswers:
             for look in looks:
                 look()
         except ConsulError as error:
-            self._agent.problem(PROBLEM, f"what people answered is unknown: {error}")
+            self._agent.problems.note(PROBLEM, f"what people answered is unknown: {error}")
         else:
-            self._agent.problem(PROBLEM, None)
+            self._agent.problems.note(PROBLEM, None)
 
     def _read_standing(self) -> None:
         self._read_at = time.monotonic()
-        self._agent.stand(self._box.standing())
+        self._agent.answers.stand(self._box.standing())
 
     def look_at_standing(self) -> None:
         """Give the standing answers that are due. Raises `ConsulError`."""
         self._read_standing()
-        for tp, offset, one in self._agent.standing_due():
+        for tp, offset, one in self._agent.answers.standing_due():
             if one.limited and not self._count(tp, offset, one):
                 continue
-            if self._agent.answer_standing(tp, offset, one):
+            if self._agent.answers.answer_standing(tp, offset, one):
                 log.warning("topic %r, partition %d, offset %d: by a standing answer, %s", *tp, offset, one)
 
     def _count(self, tp: TopicPartition, offset: int, one: StandingAnswer) -> bool:
@@ -103,12 +103,12 @@ class PoisonAnswers:
         for tp, answer in given.items():
             new = self._taken.get(tp) != answer and self._done.get(tp) != answer.modified
             by = f"{answer.by} ({answer.why})"
-            if new and self._agent.answer(tp, answer.offset, answer.answer, by):
+            if new and self._agent.answers.answer(tp, answer.offset, answer.answer, by):
                 log.warning(
                     "topic %r, partition %d, offset %d: %s, by %s", *tp, answer.offset, answer.answer, by
                 )
                 self._taken[tp] = answer
-        failing = self._agent.failing
+        failing = self._agent.answers.failing
         for tp, answer in list(self._taken.items()):
             record = failing.get(tp)
             at_once = answer.answer in {Answer.RETRY, Answer.WAIT}

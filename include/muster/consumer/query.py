@@ -116,7 +116,9 @@ class QuerySupervisor:
                 continue
             if time.monotonic() - began > HEALTHY_AFTER:
                 pause = FIRST_PAUSE
-            self._agent.problem(PROBLEM, f"the query failed and is started again in {pause:g} s: {error}")
+            self._agent.problems.note(
+                PROBLEM, f"the query failed and is started again in {pause:g} s: {error}"
+            )
             until = time.monotonic() + pause
             while time.monotonic() < until and not self._stopped.wait(min(1.0, until - time.monotonic())):
                 beat()
@@ -215,7 +217,7 @@ class QuerySupervisor:
             raise
         else:
             self._agent.batch_done(plan, None, batch.rejected, batch.report)
-            self._agent.problem(PROBLEM, None)
+            self._agent.problems.note(PROBLEM, None)
         finally:
             if self._states is not None:
                 batch.state.close()
@@ -226,13 +228,17 @@ class QuerySupervisor:
             batch,
             attempt=1 + self._failures(batch),
             may_reject=lambda rejected: self._may_reject(plan, rejected),
-            has_lowest=self._agent.has_lowest,
+            has_lowest=self._has_lowest,
             state=self._state_of(plan),
         )
 
     def _may_reject(self, plan: BatchPlan, rejected: Rejected) -> str:
         self._before_rejects()
         return self._agent.may_reject(plan, rejected)
+
+    def _has_lowest(self, topic: str) -> bool:
+        with self._agent.shared.locked() as own:
+            return topic in own.topics and own.topics[topic].has_lowest
 
     def _state_of(self, plan: BatchPlan) -> Any:
         if self._states is None:
@@ -251,7 +257,7 @@ class QuerySupervisor:
         self._states.due_done(plan.due - set(computed), failed=True)
         shards = ", ".join(f"{topic} [{partition}]" for topic, partition in sorted(plan.due))
         why = None if error is None else f"what is due of the state of {shards} failed: {cause(error)}"
-        self._agent.problem("timers", why)
+        self._agent.problems.note("timers", why)
 
     def _call(self, frame: DataFrame, batch: Batch) -> None:
         """Call the handler, again without the records that its exceptions name, and without those named before."""

@@ -38,7 +38,8 @@ from functools import partial
 
 import muster
 from muster.consumer import predecessor
-from muster.consumer.agent import TAKING_OVER, Agent
+from muster.consumer.agent import Agent
+from muster.consumer.blocks import TAKING_OVER
 from muster.consumer.lifecycle import Beat, Ending
 from muster.core.wire import PROTOCOL
 from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration, StopRequest, UnreadableKeyError
@@ -103,7 +104,7 @@ class Registrar:
         self._takeover: threading.Thread | None = None
         self._leaving = False
         self._lock = threading.Lock()
-        agent.block(JOINING)
+        agent.blocks.block(JOINING)
 
     @property
     def generation(self) -> int:
@@ -141,11 +142,11 @@ class Registrar:
                     self._stopped.wait(joining)
             except ConsulError as error:
                 own = None
-                self._agent.problem(PROBLEM, f"{error}; consuming goes on")
+                self._agent.problems.note(PROBLEM, f"{error}; consuming goes on")
                 self._stopped.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311  to spread load
                 pause = min(LONGEST_RETRY, 2 * pause)
             else:
-                self._agent.problem(PROBLEM, None)
+                self._agent.problems.note(PROBLEM, None)
                 pause = RETRY
             if self._waiting is not None and self._takeover is None:
                 self._takeover = threading.Thread(
@@ -229,7 +230,7 @@ class Registrar:
             if not self._live and self._agent.wait_closed(0.0):
                 # Restored, or done with waiting, it may not take up anything before it is live again. What it
                 # holds it goes on with.
-                self._agent.block(JOINING)
+                self._agent.blocks.block(JOINING)
                 self._expects = False
             if mine is None:
                 self._register(own.registration)
@@ -238,11 +239,11 @@ class Registrar:
             self._registered = True
             if self._live and not self._expects:
                 epochs = self._consul.overrides.epochs()
-                with self._agent.change() as ownership:
+                with self._agent.shared.change() as ownership:
                     ownership.expect(epochs)
                 self._expects = True
             if self._live:
-                self._agent.unblock_once_read(JOINING)
+                self._agent.blocks.unblock_once_read(JOINING)
             if self._waiting is None and predecessor.KEY in mine.meta:
                 self._register(mine)
                 return None
@@ -276,7 +277,7 @@ class Registrar:
             self._consul.jobs.keep_generation(settings.consumer, settings.incarnation, self._generation, key)
 
     def _asks_elsewhere(self) -> bool:
-        return self._live and not self._ending.replaced and self._agent.asks_discovery
+        return self._live and not self._ending.replaced and self._agent.blocks.asks_discovery
 
     def _may_register(self) -> bool:
         wanted = not self._ending.replaced and (self._registered or not self._ending.asked)
@@ -287,9 +288,9 @@ class Registrar:
         try:
             request = self._consul.jobs.read_stop(self._settings.consumer, own.stop.key)
         except UnreadableKeyError as error:
-            self._agent.problem(STOP_REQUEST, str(error))
+            self._agent.problems.note(STOP_REQUEST, str(error))
             return None
-        self._agent.problem(STOP_REQUEST, None)
+        self._agent.problems.note(STOP_REQUEST, None)
         return request
 
     def look_at_predecessors(self) -> bool:
@@ -300,10 +301,10 @@ class Registrar:
             return True
         older = waiting.look(self._ask, self._clock())
         names = ", ".join(each.incarnation for each in older)
-        self._agent.problem(PREDECESSOR, f"waiting for incarnation {names} to close" if names else None)
+        self._agent.problems.note(PREDECESSOR, f"waiting for incarnation {names} to close" if names else None)
         if not older and self._live:
             self._waiting = None
-            self._agent.unblock_once_read(TAKING_OVER)
+            self._agent.blocks.unblock_once_read(TAKING_OVER)
         return not older
 
     def wait_for_predecessors(self, timeout: float) -> bool:
@@ -322,9 +323,9 @@ class Registrar:
 
     def _isolate(self, isolated: bool) -> None:
         if isolated:
-            self._agent.block(ISOLATED)
+            self._agent.blocks.block(ISOLATED)
         else:
-            self._agent.unblock_once_read(ISOLATED)
+            self._agent.blocks.unblock_once_read(ISOLATED)
 
     def _register(self, there: Registration | None) -> None:
         """Register; `there` is what the local agent has under this id now."""
@@ -387,7 +388,7 @@ class Registrar:
         return max(known, key=lambda other: other.generation).passing if known else False
 
     def _wait_for(self, others: Sequence[Registration]) -> None:
-        self._agent.block(TAKING_OVER)
+        self._agent.blocks.block(TAKING_OVER)
         incarnation = self._settings.incarnation
         older: dict[str, predecessor.Predecessor] = {}
         for other in others:
@@ -402,7 +403,7 @@ class Registrar:
         if known is not None and known.generation > self._generation:
             self._replaced_by(known)
         else:
-            self._agent.is_registered(asked)
+            self._agent.blocks.is_registered(asked)
 
     def _replaced_by(self, newer: Registration) -> None:
         where = newer.meta.get("host") or newer.address

@@ -63,9 +63,9 @@ class SerialHandler:
         pause = 0.0
         while not self._stopped.is_set():
             beat()
-            if self._agent.wait_for(self._news, 1.0):
+            if self._agent.shared.wait_for(self._news, 1.0):
                 pause = 0.0 if self._inform() else min(2 * pause or FIRST_PAUSE, LONGEST_PAUSE)
-                self._agent.wait_for(lambda own: bool(own.to_withdraw), pause)
+                self._agent.shared.wait_for(lambda own: bool(own.to_withdraw), pause)
 
     def close(self) -> None:
         """Let them end. To be called when no batch is with the handler and none will be."""
@@ -83,17 +83,17 @@ class SerialHandler:
         with self._turn:
             if self._stopped.is_set():
                 return True
-            with self._agent.locked() as own:
+            with self._agent.shared.locked() as own:
                 gone, here, standing_by = own.to_withdraw, own.to_announce, own.standing_by
                 own.begin_announcing(here)
             for number, partitions in self._by_handler(gone):
                 self._call(number, REVOKED, partitions)
-            with self._agent.change() as own:
+            with self._agent.shared.change() as own:
                 own.withdrawn(gone)
             for number, partitions in self._by_handler(here):
                 taken = self._call(number, ASSIGNED, partitions)
                 all_taken &= taken
-                with self._agent.change() as own:
+                with self._agent.shared.change() as own:
                     (own.announced if taken else own.withdrawn)({tp: here[tp] for tp in partitions})
             before = dict(self._by_handler(self._standing_by))
             after = dict(self._by_handler(standing_by))
@@ -123,7 +123,7 @@ class SerialHandler:
             method(*partitions)
         except Exception as error:
             log.exception("the handler failed in %s", what)
-            self._agent.problem(what, f"it raised {cause(error)}")
+            self._agent.problems.note(what, f"it raised {cause(error)}")
             return False
-        self._agent.problem(what, None)
+        self._agent.problems.note(what, None)
         return True

@@ -23,8 +23,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import SecretStr
 
 import muster
-from muster.consumer.agent import STOPPING, Agent, AgentSnapshot
+from muster.consumer.agent import Agent
+from muster.consumer.blocks import STOPPING
 from muster.consumer.metrics import ConsumerMetrics
+from muster.consumer.snapshot import AgentSnapshot
 from muster.core.model import Loss, ShardState, TopicPartition
 from muster.core.wire import PROTOCOL, to_iso
 from muster.settings.consumer import ConsumerSettings
@@ -208,7 +210,7 @@ def _shard(shard: ShardState) -> dict[str, Any]:
 def _failures(agent: Agent, topic: str) -> list[dict[str, Any]]:
     return [
         {"partition": one.partition, "offset": one.offset, "error": one.error, "at": _iso(one.at)}
-        for one in agent.failures(topic)
+        for one in agent.answers.failures(topic)
     ]
 
 

@@ -12,7 +12,7 @@ refusal:
 And it waits for a pause that doubles with each refusal, so that nothing that was forgotten here becomes a fight.
 
 A producer that is stuck, or that Kafka has forgotten, is replaced by one that initialises the same id, which would
-fence off the next owner just as well. So that waits for the same two facts (`Agent.owns_still`), without a pause.
+fence off the next owner just as well. So that waits for the same two facts (`Blocks.owns_still`), without a pause.
 """
 
 from __future__ import annotations

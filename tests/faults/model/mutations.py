@@ -15,9 +15,11 @@ from typing import Any
 from pytest import MonkeyPatch
 
 from muster.consumer import agent, predecessor
-from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
+from muster.consumer.blocks import Blocks
 from muster.consumer.commits import GuardedCommits
+from muster.consumer.failing.parked import ParkedPartitions
+from muster.consumer.outside import Outside
 from muster.consumer.registration import JOINING, Registrar
 from muster.coordinator import coordinator as coordinating
 from muster.coordinator import topic_fetch
@@ -225,7 +227,7 @@ def forget_to_fence(patch: MonkeyPatch) -> None:
 
 
 def replace_stuck_producers_unasked(patch: MonkeyPatch) -> None:
-    patch.setattr(Agent, "owns_still", lambda agent, tp, claim_epoch, since: True)
+    patch.setattr(Blocks, "owns_still", lambda blocks, tp, claim_epoch, since: True)
 
 
 def abort_what_kafka_has_forgotten(patch: MonkeyPatch) -> None:
@@ -302,13 +304,14 @@ def commit_what_the_group_is_ahead_of(patch: MonkeyPatch) -> None:
 
 def take_back_at_once_what_was_refused(patch: MonkeyPatch) -> None:
     """A refusal is taken for a passing trouble."""
-    original = Agent.refused
+    original = Blocks.refused
 
-    def refused(self: Agent, tp: Any, claim_epoch: int, why: str) -> None:
+    def refused(self: Blocks, tp: Any, claim_epoch: int, why: str) -> None:
         original(self, tp, claim_epoch, why)
-        self._ownership.allow(tp)
+        with self._shared.change() as own:
+            own.allow(tp)
 
-    patch.setattr(Agent, "refused", refused)
+    patch.setattr(Blocks, "refused", refused)
 
 
 def take_a_commit_that_is_not_allowed_for_made(patch: MonkeyPatch) -> None:
@@ -346,7 +349,7 @@ def touch_what_does_not_move(patch: MonkeyPatch) -> None:
 
 
 def take_up_by_what_was_read_before(patch: MonkeyPatch) -> None:
-    patch.setattr(Agent, "unblock_once_read", Agent.unblock)
+    patch.setattr(Blocks, "unblock_once_read", Blocks.unblock)
 
 
 def believe_the_agent_before_the_servers(patch: MonkeyPatch) -> None:
@@ -364,13 +367,13 @@ def rank_by_registration(patch: MonkeyPatch) -> None:
 
 
 def take_up_before_it_is_live(patch: MonkeyPatch) -> None:
-    original = Agent.block
+    original = Blocks.block
 
-    def block(self: Agent, reason: str) -> None:
+    def block(self: Blocks, reason: str) -> None:
         if reason != JOINING:
             original(self, reason)
 
-    patch.setattr(Agent, "block", block)
+    patch.setattr(Blocks, "block", block)
 
 
 def do_not_wait_for_the_predecessor(patch: MonkeyPatch) -> None:
@@ -656,7 +659,7 @@ def commit_by_the_name_of_the_topic(patch: MonkeyPatch) -> None:
 
 
 def keep_what_can_be_committed_no_more(patch: MonkeyPatch) -> None:
-    patch.setattr(Agent, "identified", lambda agent, place, ids, gone: None)
+    patch.setattr(Outside, "identified", lambda outside, place, ids, gone: None)
 
 
 def give_only_when_all_is_closed(patch: MonkeyPatch) -> None:
@@ -701,11 +704,11 @@ def stand_by_for_what_it_holds(patch: MonkeyPatch) -> None:
 
 
 def go_on_behind_a_gap_unasked(patch: MonkeyPatch) -> None:
-    patch.setattr(Agent, "accepts", lambda agent, tp, jump: True)
+    patch.setattr(ParkedPartitions, "accepts", lambda parked, tp, jump: True)
 
 
 def forget_to_ask_about_a_gap(patch: MonkeyPatch) -> None:
-    patch.setattr(Agent, "_park_losses", lambda agent, losses, known: None)
+    patch.setattr(ParkedPartitions, "park_losses", lambda parked, losses, known: None)
 
 
 def look_for_what_stands_still_in_stable_topics_alone(patch: MonkeyPatch) -> None:

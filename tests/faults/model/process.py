@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from kazoo.protocol.states import KazooState
 
 from muster.consumer import predecessor
-from muster.consumer.agent import STOPPING, Agent
+from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch, AwayError
+from muster.consumer.blocks import STOPPING
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
@@ -132,19 +133,19 @@ class Query:
     def plan(self) -> None:
         """Ask what may be read, plan a batch and begin it. With nothing to read, nothing is planned."""
         offer = self.agent.offer(self.token)
-        with self.agent.locked() as own:
+        with self.agent.shared.locked() as own:
             not_read = own.not_read(self.process.world.now)
         ranges: dict[str, dict[int, tuple[int, int]]] = {}
         jumps: dict[TopicPartition, Jump] = {}
         losses: dict[TopicPartition, Jump] = {}
-        parked = self.agent.losses
+        parked = self.agent.parked.losses
         for name, topic in offer.topics.items():
             for partition in sorted(topic.partitions):
                 key = (name, partition)
                 start = self._start(key, topic.source, offer.again)
                 if start is None or (key in offer.in_group and not self._in_group(key, topic.source)):
                     continue
-                if start.jump is not None and not self.agent.accepts(key, start.jump):
+                if start.jump is not None and not self.agent.parked.accepts(key, start.jump):
                     losses[key] = start.jump
                     start = Start(start.jump.before)
                 elif start.jump is not None:

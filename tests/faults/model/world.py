@@ -372,13 +372,13 @@ class Model:
         """From now on all consumers have that setting."""
         self.data_loss_fails = True
         for process in self.processes:
-            process.agent.fail_on_data_loss = True
+            process.agent.parked.fail_on_data_loss = True
 
     def accept_losses(self) -> None:
         """A person accepts every loss that is asked about."""
         for process in self.processes:
-            for key, why in process.agent.losses.items() if process.runs else ():
-                if process.agent.answer(key, why.offset, Answer.SKIP, "ann"):
+            for key, why in process.agent.parked.losses.items() if process.runs else ():
+                if process.agent.answers.answer(key, why.offset, Answer.SKIP, "ann"):
                     self.watchman.accepted.add(process.read[key])
 
     def delete_node(self, topic: str, which: str) -> None:
@@ -696,7 +696,7 @@ class Model:
             ]
             if any(source.group_id == self._group or self._is_resumed(tp) for tp, source in paused):
                 return True
-            losses = [tp for tp in process.agent.losses if tp in own.held]
+            losses = [tp for tp in process.agent.parked.losses if tp in own.held]
             if any(self.kafka.is_the_topic(tp[0], own.held[tp].source) for tp in losses):
                 return True
         return False

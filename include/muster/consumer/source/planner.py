@@ -184,7 +184,7 @@ class Planner:
         idle -= plan.sought.keys() | plan.jumps.keys() | plan.losses.keys()
         with_records = any(begin < end for begin, end in ranges.values())
         same = ranges.keys() == held.keys() and not (self._ticked and with_records)
-        due = self._agent.due_state(idle) if same and idle else frozenset()
+        due = self._agent.failing.due_state(idle) if same and idle else frozenset()
         self._ticked = bool(due)
         return due
 
@@ -202,7 +202,7 @@ class Planner:
         left = self._due - self._clock()
         if left <= 0:
             return True
-        changes = self._agent.wait_for(lambda own: own.offer_changes, min(left, LONGEST_WAIT))
+        changes = self._agent.shared.wait_for(lambda own: own.offer_changes, min(left, LONGEST_WAIT))
         now = self._clock()
         if now > self._due + STOOD_STILL:
             self._due = now + self._interval
@@ -223,7 +223,7 @@ class Planner:
         ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys() - alone
         return {
             tp: ends[tp] if most is None else min(ends[tp], plan.positions[tp] + most)
-            for tp, most in self._agent.turn(ready).items()
+            for tp, most in self._agent.failing.turn(ready).items()
         }
 
     def has_read(self, size: int) -> None:
@@ -275,7 +275,7 @@ class Planner:
             offset=offsets.format_offsets(ranges),
             tasks=tasks,
             kafka=self._java_properties({servers for task in tasks for servers in task}),
-            fail_on_data_loss=self._agent.fail_on_data_loss,
+            fail_on_data_loss=self._agent.parked.fail_on_data_loss,
         )
 
     def _java_properties(self, clusters: Collection[str]) -> dict[str, dict[str, str]]:
@@ -292,7 +292,8 @@ class Planner:
         Committed offsets are not asked for, which may wait for the transaction of a consumer that has just gone.
         """
         self._warmed_up = True
-        near = self._agent.nearby()
+        with self._agent.shared.locked() as own:
+            near = own.nearby()
         clusters = self._open_clusters(near)
         asked = []
         for name, topic in near.items():
@@ -314,7 +315,7 @@ class Planner:
         read."""
         self._sources.update({name: topic.source for name, topic in offer.topics.items()})
         self._checked &= held.keys()
-        for tp, one in self._agent.losses.items():
+        for tp, one in self._agent.parked.losses.items():
             if one.loss is not None and one.loss.why is Why.TRUNCATION:
                 # Also if it has grown since, or the planner is another query's.
                 self._stops_short(tp, one.loss.after)
@@ -335,7 +336,7 @@ class Planner:
                 unchecked=partitions - self._checked,
                 doubtful=partitions & frozenset(self._ends_early),
                 behind=partitions
-                if self._agent.fail_on_data_loss
+                if self._agent.parked.fail_on_data_loss
                 else partitions & (self._behind | offer.seeks.keys()),
             )
             asked.append((servers, cluster, partitions, cluster.ask(question)))
@@ -435,7 +436,7 @@ class Planner:
     def _stay_before_losses(self, plan: _Plan) -> None:
         """Have partitions stay before records that are lost, where the agent does not accept that."""
         for tp, jump in list(plan.jumps.items()):
-            if not self._agent.accepts(tp, jump):
+            if not self._agent.parked.accepts(tp, jump):
                 plan.losses[tp] = plan.jumps.pop(tp)
                 plan.sought.pop(tp, None)
                 plan.positions[tp] = jump.before

@@ -49,15 +49,15 @@ class Keeper:
         try:
             while not self._stopped.is_set():
                 beat()
-                self._agent.wait_for(lambda own: bool(self._due(own)) or self._has_gone(own), 0.5)
-                with self._agent.locked() as own:
+                self._agent.shared.wait_for(lambda own: bool(self._due(own)) or self._has_gone(own), 0.5)
+                with self._agent.shared.locked() as own:
                     due = self._due(own)
                     held = {tp: one.claim_epoch for tp, one in own.held.items() if one.has_state}
                 self._asked = held
                 self._states.keep(held)
                 for tp in self._again.keys() - held.keys():
                     del self._again[tp]
-                    self._agent.problem(_problem(tp), None)
+                    self._agent.problems.note(_problem(tp), None)
                 for tp, asked in due.items():
                     self._busy[tp] = asked.claim_epoch
                     self._states.restores.wait_turn(tp, asked.claim_epoch)
@@ -82,7 +82,7 @@ class Keeper:
         )
 
     def _wanted(self, tp: TopicPartition, claim_epoch: int) -> bool:
-        with self._agent.locked() as own:
+        with self._agent.shared.locked() as own:
             held = own.held.get(tp)
             same = held is not None and held.claim_epoch == claim_epoch and not held.closing
         return same and not self._stopped.is_set()
@@ -100,7 +100,7 @@ class Keeper:
                 )
             elif found is not None and found.position is not None:
                 offset = found.position.offset
-                with self._agent.change() as own:
+                with self._agent.shared.change() as own:
                     commits = None if offset == ANYWHERE or found.chosen else offset
                     own.restored(tp, asked.claim_epoch, commits)
         except (KafkaError, StateStoreError, StateError) as error:
@@ -111,7 +111,7 @@ class Keeper:
                 f"topic {tp[0]!r}, partition {tp[1]}: its state is not restored: {error!r}; it is tried again"
             )
         finally:
-            self._agent.problem(_problem(tp), why)
+            self._agent.problems.note(_problem(tp), why)
             if why is None:
                 self._again.pop(tp, None)
             else:

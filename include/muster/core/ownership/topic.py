@@ -35,6 +35,11 @@ class Topic:
         return self.assigned | self.elsewhere
 
     @property
+    def has_lowest(self) -> bool:
+        """Whether this consumer is assigned the lowest of the partitions."""
+        return min(self.owned, default=-1) in self.assigned
+
+    @property
     def recreated(self) -> bool:
         """Whether Kafka has the topic under another id than the assignment."""
         known = self.source.topic_id if self.source is not None else ""
@@ -104,5 +109,5 @@ class Topic:
         return Topic(zxid=zxid, least=self.least, kafka_id=self.kafka_id)
 
     def identified(self, kafka_id: str, gone: bool) -> Topic:
-        """Return the topic once Kafka has told its id ('': it has not), or that it is `gone`."""
+        """Return the topic once Kafka has it under `kafka_id` ('': unknown), or it is `gone`."""
         return replace(self, kafka_id=kafka_id, gone=gone or (self.gone and not kafka_id))
