@@ -12,6 +12,7 @@ from muster.consumer.committer import Committer
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
 from muster.core.ownership import BatchPlan
+from muster.core.positions import noted
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from tests.support.consumer_settings import consumer_settings
@@ -26,6 +27,7 @@ class Consumer:
         self._kafka = kafka
         self._group = group
         self._ends: dict[str, dict[int, tuple[int, int]]] = {}
+        self._topic_id = ""
         self._token = self.agent.query_started()
         self._thread = threading.Thread(target=self.committer.run, args=(lambda: None,), daemon=True)
         self._thread.start()
@@ -33,6 +35,7 @@ class Consumer:
     def reads(self, topic: str, owners: dict[int, str], zxid: int, topic_id: str = "") -> None:
         servers, group = self._kafka.bootstrap_servers, self._group.group_id
         node = TopicAssignment(servers, group, owners, zxid, topic_id=topic_id)
+        self._topic_id = topic_id
         self.agent.assigned(topic, node, zxid)
 
     def offered(self) -> set[int]:
@@ -43,13 +46,15 @@ class Consumer:
         offer = self.agent.offer(self._token)
         partitions = offer.topics[topic].partitions if topic in offer.topics else frozenset()
         held = self._ends.get(topic, {})
-        committed = self._group.committed([(topic, p) for p in partitions if p not in held])
+        there = self._group.positions([(topic, p) for p in partitions if p not in held])
         ranges = {}
         for number in sorted(partitions):
-            begin = held[number][1] if number in held else committed[topic, number] or 0
+            found = there.get((topic, number))
+            begin = held[number][1] if number in held else found.offset if found is not None else 0
             ranges[number] = (begin, max(begin, upto.get(number, begin)))
         after = {topic: ranges} if ranges else {}
-        self.agent.planned(self._token, offer.asked, self._ends, after, {}, [])
+        notes = {tp: noted(found, self._topic_id) for tp, found in there.items()}
+        self.agent.planned(self._token, offer.asked, self._ends, after, {}, [], notes=notes)
         self._ends = after
         return self.agent.batch_started()
 
