@@ -144,7 +144,7 @@ def test_doctor_checks_changelogs_and_the_rights_on_them(of, server: SecureKafka
     assert refused.outcome is CheckOutcome.FAILED
     assert "make it with 'kafka-topics.sh --create" in refused.found
     assert state(CONSUMER, "other").outcome is CheckOutcome.WARNING
-    ChangelogTopic(of(CONSUMER), CLUSTER, TOPIC).ensure()
+    ChangelogTopic(of(CONSUMER), CLUSTER, [TOPIC]).ensure()
     try:
         assert "1 changelogs are there; the rights on the topics" in state(CONSUMER).found
         assert "lacks the rights DESCRIBE_CONFIGS, WRITE" in "".join(state(VIEWER).details)

@@ -16,7 +16,7 @@ from muster.commands.audit import carry_out, foreseen
 from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
-from muster.consumer.state.position import KEY, Position
+from muster.consumer.state.position import KEY, Place, Position
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import PartitionsReport
 from muster.core.history import Transitions
@@ -136,9 +136,10 @@ class SeekedTopic:
     def asked_for(self) -> dict[int, int | None]:
         return {p: each.offset for (_, p), each in self.discovery.overrides.read().seeks.items()}
 
-    def with_state(self) -> None:
-        """Have the topic be one with state by key."""
-        consumers = self.cluster.consumers.model_copy(update={"state": (self.topic,)})
+    def with_state(self, *others: str) -> None:
+        """Have the topic be one with state by key, that it shares with others."""
+        state = (self.topic, *others) if others else self.topic
+        consumers = self.cluster.consumers.model_copy(update={"state": (state,)})
         self.cluster = self.cluster.model_copy(update={"consumers": consumers})
 
     @contextmanager
@@ -345,7 +346,7 @@ def test_seek_to_the_changelog_goes_where_the_state_is(world: SeekedTopic) -> No
     admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers})
     admin.create_topics([NewTopic(changelog, PARTITIONS, 1)])[changelog].result(20)
     producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers})
-    for value in (Position(10).text(), Position(70).text()):
+    for value in (Position({world.topic: Place(at)}).text() for at in (10, 70)):
         producer.produce(changelog, value, KEY, 1)
         producer.produce(changelog, b"1", b"\x01key", 1)
     assert producer.flush(30) == 0
@@ -561,3 +562,24 @@ def test_impossible_seek_is_refused_and_nothing_is_asked_for(
     with pytest.raises(CommandError, match=message):
         world.seek(to, partitions)
     assert world.asked_for() == {}
+
+
+def test_seek_moves_all_topics_that_share_their_state(world: SeekedTopic) -> None:
+    other = world.another_topic(40)
+    world.with_state(other)
+    for topic in (world.topic, other):
+        world.topic = topic
+        world.stable("one")
+    with world.live("one"):
+        with pytest.raises(CommandError, match="an offset or a number of records is of one; write a moment"):
+            world.seek("-5", "1", state="again")
+        assert world.asked_for() == {}
+        outcome = world.seek("earliest", "1", state="again")
+    seeks = world.discovery.overrides.read().seeks
+    assert {tp: each.offset for tp, each in seeks.items()} == {(topic, 1): 0 for topic, _ in seeks}
+    assert len(seeks) == 2
+    assert {each.id for each in seeks.values()} == {outcome.values["seek"]}
+    given = {"topic": other, "partitions": "1"}
+    assert (
+        carry_out(COMMANDS["cancel-seek"], world.target, ANN, given, "test").lines[0].startswith("2 seek(s)")
+    )

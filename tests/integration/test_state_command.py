@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from muster.cli.main import main
 from muster.consumer.state.handle import Handle, Overlay, key_bytes
-from muster.consumer.state.position import FIRST, KEY, Position
+from muster.consumer.state.position import FIRST, KEY, Place, Position
 from muster.core.partitioner import partition_of
 from muster.edges.kafka import librdkafka_logger
 from muster.edges.state_changelog import ChangelogTopic, changelog_topic
@@ -48,8 +48,8 @@ class Owner:
     """Writes a topic's state as its owner does: entries, then the position, in one transaction."""
 
     def __init__(self, kafka: KafkaSettings, cluster: str, topic: str) -> None:
-        ChangelogTopic(kafka, cluster, topic).ensure()
-        self.topic = changelog_topic(cluster, topic)
+        ChangelogTopic(kafka, cluster, [topic]).ensure()
+        self.topic, self.of = changelog_topic(cluster, topic), topic
         settings = {**kafka.config, "transactional.id": self.topic}
         self.producer = Producer(settings, logger=librdkafka_logger())
         self.producer.init_transactions(30)
@@ -67,7 +67,7 @@ class Owner:
             by_word.updateValue(("x",), (1,))
             by_word.updateValue(("y",), (2,))
             handle.registerTimer(2 * DAY)
-        position = Position(offset, n, time=DAY, top=3 * DAY, variables=handle.variables())
+        position = Position({self.of: Place(offset, top=3 * DAY)}, n, time=DAY, variables=handle.variables())
         self.producer.begin_transaction()
         for key, value in [*zip(*overlay.written(), strict=True), (KEY, position.text())]:
             self.producer.produce(self.topic, value, key, partition=partition)

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
-from muster.consumer.state.position import KEY, Position
+from muster.consumer.state.position import KEY, Place, Position
 from muster.core.model import Seek, SeekState, ShardState
 from muster.core.positions import Note, parse_stamp
 from muster.edges.dead_letters import ToWrite
@@ -83,11 +83,10 @@ class World:
 
     def agrees(self, offset: int) -> bool:
         found = self.position()
-        return (
-            found is not None
-            and (found.offset, found.seq, found.move) == self.committed()
-            and found.offset == offset
-        )
+        if found is None:
+            return False
+        place = found.places[self.topic]
+        return (place.offset, found.seq, place.move) == self.committed() and place.offset == offset
 
     def values(self, topic: str) -> list[bytes | None]:
         """The records of another topic that a reader of committed records sees."""
@@ -276,7 +275,7 @@ def test_position_that_differs_waits_for_a_choice(
     changelog = changelog_topic(CLUSTER, world.topic)
     text = last_value(kafka, "look", changelog, 0, KEY)
     assert text is not None
-    assert Position.of(text).offset == 10, "which --to=changelog takes"
+    assert Position.of(text).places[world.topic].offset == 10, "which --to=changelog takes"
     assert two.states.status()[world.topic, 0].differs in said
     assert not two.readable(world.topic)
     two.reads(world.topic, {0: "two"}, 3, seeks={0: seek})
@@ -287,13 +286,13 @@ def test_position_that_differs_waits_for_a_choice(
     assert world.committed() == (20, 4, "s1")
 
 
-def move(one: StatefulConsumer, world: World, eventually: Eventually, seek: Seek) -> Position:
+def move(one: StatefulConsumer, world: World, eventually: Eventually, seek: Seek) -> Place:
     """Carry a seek out; returns where changelog and group are."""
     one.agent.batch_done(one.plan(world.topic, 0, seek), None)
     eventually(lambda: one.readable(world.topic) and world.agrees(seek.offset), 60, "moved")
     position = world.position()
     assert position is not None
-    return position
+    return position.places[world.topic]
 
 
 def test_seeks_move_both_positions_and_a_rebuild_empties(
@@ -308,7 +307,9 @@ def test_seeks_move_both_positions_and_a_rebuild_empties(
     assert (again.offset, again.done) == (7, 0)
     assert one.state(world.topic) == {b"a": b"1"}
     number = 1_764_000_000
-    assert move(one, world, eventually, Seek("s3", 0, number, SeekState.REBUILD)).rebuild == number
+    move(one, world, eventually, Seek("s3", 0, number, SeekState.REBUILD))
+    assert (rebuilt := world.position()) is not None
+    assert rebuilt.rebuild == number
     assert one.state(world.topic) == {}
     assert world.state() == {}, "what is read no more is deleted"
     process(one, world, eventually, 10, {b"b": b"1"})

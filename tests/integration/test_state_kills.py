@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from muster.consumer.state.position import KEY
+from muster.core.positions import parse_stamp
 from muster.edges.kafka import GroupOffsets
 from muster.edges.state_changelog import ChangelogReader, changelog_topic
 from muster.settings.connections import KafkaSettings
@@ -21,7 +22,7 @@ from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic, produce
 from tests.support.only_long import only_long
 from tests.support.state_query import begin_at_the_first_record
-from tests.support.state_worker import AT_ONCE, STEPS, begun, counted
+from tests.support.state_worker import AT_ONCE, STEPS, begun, counted, shared
 from tests.support.stateful_consumer import CLUSTER, StatefulConsumer
 
 pytestmark = pytest.mark.timeout(600)
@@ -30,14 +31,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class World:
-    """A topic of which processes keep state, one after the other, in one folder."""
+    """Topics of which processes keep one state, one after the other, in one folder."""
 
-    def __init__(self, kafka: KafkaSettings, folder: Path, records: int) -> None:
+    def __init__(self, kafka: KafkaSettings, folder: Path, records: int, topics: int = 1) -> None:
         self.kafka, self.folder, self.records = kafka, folder, records
-        self.topic, self.name, self.zxid = make_topic(kafka, 1), f"g-{uuid4().hex[:8]}", 0
-        produce(kafka, self.topic, 0, records)
+        self.topics = sorted(make_topic(kafka, 1) for _ in range(topics))
+        self.name, self.zxid = f"g-{uuid4().hex[:8]}", 0
         self.group = GroupOffsets(kafka, self.name)
-        begin_at_the_first_record(self.group, self.topic, 1)
+        for topic in self.topics:
+            produce(kafka, topic, 0, records)
+            begin_at_the_first_record(self.group, topic, 1)
 
     def process(self, step: str, dies_in: int = 2) -> None:
         """Run a process until it is killed at `step` of a batch, or to the end."""
@@ -47,7 +50,7 @@ class World:
             "dies_in": dies_in,
             "kafka": dict(self.kafka.config),
             "group": self.name,
-            "topic": self.topic,
+            "topics": self.topics,
             "folder": str(self.folder),
             "zxid": self.zxid,
             "records": self.records,
@@ -63,24 +66,31 @@ class World:
 
     def check(self, eventually: Eventually) -> None:
         """Each record has changed the state once, and each key has begun once."""
-        expected = counted(begun(), 0, self.records)
-        changelog = changelog_topic(CLUSTER, self.topic)
+        expected: dict[bytes, bytes | None] = {**begun()}
+        for _ in self.topics:
+            expected = counted({key: value or b"" for key, value in expected.items()}, 0, self.records)
+        changelog = changelog_topic(CLUSTER, self.topics[0])
         with closing(ChangelogReader(self.kafka, "look", changelog, 0)) as reader:
             there = dict(record for read in reader.read(0) for record in read.records)
         del there[KEY]
         assert {key[4:]: value for key, value in there.items()} == expected
-        last = StatefulConsumer("one", self.kafka, self.group, self.folder)
-        last.reads(self.topic, {0: "one"}, self.zxid + 1)
-        eventually(lambda: last.readable(self.topic), 60, "taken up")
-        assert last.state(self.topic) == expected
+        last = StatefulConsumer("one", self.kafka, self.group, self.folder, topics=shared(self.topics))
+        for topic in self.topics:
+            last.reads(topic, {0: "one"}, self.zxid + 1)
+        eventually(lambda: all(last.readable(topic) for topic in self.topics), 60, "taken up")
+        assert last.state(self.topics[0]) == expected
+        found = self.group.positions([(topic, 0) for topic in self.topics])
+        stamps = {parse_stamp(one.metadata) for one in found.values() if one is not None}
+        assert len({stamp.seq for stamp in stamps if stamp}) == 1, "each commit holds all offsets"
         last.close()
         self.group.close()
 
 
+@pytest.mark.parametrize("topics", [1, 2])
 def test_kills_at_each_step_change_state_once(
-    kafka: KafkaSettings, tmp_path: Path, eventually: Eventually
+    kafka: KafkaSettings, tmp_path: Path, eventually: Eventually, topics: int
 ) -> None:
-    world = World(kafka, tmp_path, 4 * AT_ONCE * len(STEPS))
+    world = World(kafka, tmp_path, 4 * AT_ONCE * len(STEPS), topics)
     for step in STEPS:
         world.process(step)
     world.check(eventually)

@@ -7,33 +7,45 @@ from pathlib import Path
 
 import pytest
 
-from muster.core.model import Seek
 from tests.support.only_long import LONG
-from tests.support.state_world import RETENTION, RULES, BrokenError, Owner, Record, World, leaving_out, play
+from tests.support.state_rules import RETENTION, leaving_out
+from tests.support.state_world import (
+    OF_SEVERAL,
+    RULES,
+    TOPICS,
+    BrokenError,
+    Owner,
+    Record,
+    World,
+    offsets_of,
+    play,
+)
 
+ONE = TOPICS[:1]
 HISTORIES, STEPS = (2_000 if LONG else 40), 250
 FINDS_AT = {"end": 12, "afresh": 1043, "orphans": 1043}
 """The first history that shows what a rule is for, where that is a late one."""
 
 
-def test_histories_of_owners_break_no_promise(tmp_path: Path) -> None:
-    landed = sum(play(tmp_path / str(seed), seed, STEPS) for seed in range(HISTORIES))
+@pytest.mark.parametrize("topics", [ONE, TOPICS])
+def test_histories_of_owners_break_no_promise(tmp_path: Path, topics: tuple[str, ...]) -> None:
+    landed = sum(play(tmp_path / str(seed), seed, STEPS, topics=topics) for seed in range(HISTORIES))
     assert landed > 5 * HISTORIES
 
 
 @pytest.mark.parametrize("rule", sorted({*RULES} - {"history", "age"}))
 def test_some_history_needs_each_rule(tmp_path: Path, rule: str) -> None:
-    first = FINDS_AT.get(rule, 0)
+    first, topics = FINDS_AT.get(rule, 0), TOPICS if rule in OF_SEVERAL else ONE
     with pytest.raises(BrokenError):
         for seed in range(first, first + 100):
-            play(tmp_path / str(seed), seed, STEPS, rule)
+            play(tmp_path / str(seed), seed, STEPS, rule, topics)
 
 
 def drive(world: World, host: int, until: Callable[[], bool] = lambda: True) -> None:
     """Let an owner process all there is, and more until that."""
     owner = world.assigned = Owner(world, host, 0)
     for _ in owner.life():
-        if owner.known.offset == len(world.input) and until():
+        if offsets_of(owner.known) == {topic: len(of) for topic, of in world.input.items()} and until():
             break
     owner.close()
 
@@ -42,7 +54,7 @@ def drive(world: World, host: int, until: Callable[[], bool] = lambda: True) -> 
 def test_store_of_a_lost_end_is_restored(tmp_path: Path, rule: str) -> None:
     """The changelog loses a commit, goes on without it, and gets longer than a store that has it."""
     world = World(tmp_path, 0, rule)
-    world.input = [Record(b"a", 1, 5), Record(b"lost", 1, 5)]
+    world.input["t"] = [Record(b"a", 1, 5), Record(b"lost", 1, 5)]
 
     def story() -> None:
         with leaving_out(rule):
@@ -50,34 +62,34 @@ def test_store_of_a_lost_end_is_restored(tmp_path: Path, rule: str) -> None:
             start = world.starts.pop()
             world.log = [each for each in world.log if each[0] < start]
             upto, world.end, world.harmed = world.end, start, True
-            world.seek = Seek("s1", 2)
-            world.input += [Record(b"a", 1, 5)] * 9
+            world.seek_to({"t": 2})
+            world.input["t"] += [Record(b"a", 1, 5)] * 9
             drive(world, 1, lambda: world.end > upto and not world.asks)
-            world.input.append(Record(b"lost", 1, 5))
+            world.input["t"].append(Record(b"lost", 1, 5))
             drive(world, 0)
 
     tell(story, rule)
-    assert rule or world.truth.offset == len(world.input)
+    assert rule or world.truth.places["t"].offset == len(world.input["t"])
 
 
 @pytest.mark.parametrize("rule", ["", "age"])
 def test_store_that_was_not_current_for_long_is_restored(tmp_path: Path, rule: str) -> None:
     """Another host deletes a key, and Kafka forgets the deletion."""
     world = World(tmp_path, 0, rule)
-    world.input = [Record(b"a", 1, 5), Record(b"b", 1, 5)]
+    world.input["t"] = [Record(b"a", 1, 5), Record(b"b", 1, 5)]
 
     def story() -> None:
         with leaving_out(rule):
             drive(world, 0)
-            world.input.append(Record(b"a", 0, 5))
+            world.input["t"].append(Record(b"a", 0, 5))
             drive(world, 1)
             world.clock += 2 * RETENTION
             world._compact()
-            world.input.append(Record(b"a", 1, 5))
+            world.input["t"].append(Record(b"a", 1, 5))
             drive(world, 0)
 
     tell(story, rule)
-    assert rule or world.truth.offset == len(world.input)
+    assert rule or world.truth.places["t"].offset == len(world.input["t"])
 
 
 def tell(story: Callable[[], None], rule: str) -> None:

@@ -251,7 +251,9 @@ class Compared:
             self.eventually(lambda: end in handler.ends or handler.errors, 180, "all read")
             assert not handler.errors
             shards = query.states._shards
-            self.eventually(lambda: shards[self.topic, 0].position.offset == end, 60, "committed")
+            self.eventually(
+                lambda: shards[self.topic, 0].position.places[self.topic].offset == end, 60, "committed"
+            )
             state = state_of(query, self.topic, variables)
         ours = [rows for at, rows in sorted(handler.batches.items()) if at >= 0]
         begins = sorted(at for at in handler.batches if at >= 0)

@@ -29,7 +29,8 @@ from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.planner import Planner
 from muster.core.model import Seek, TopicAssignment, TopicPartition
 from muster.core.positions import parse_stamp
-from muster.edges.kafka_fencing import CommitOutcome, FencedCommits
+from muster.edges.commit_outcome import CommitOutcome
+from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
 from muster.sinks import Batch, DatabaseSink, DeltaSink, SinkError
 from tests.support.database_writer import rows_of

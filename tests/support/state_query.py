@@ -22,6 +22,7 @@ from muster.consumer.source.batch_size import Bounds
 from muster.consumer.state.keeper import Keeper
 from muster.consumer.state.shards import States
 from muster.core.model import Seek, TopicAssignment
+from muster.core.state_topics import StateTopics
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 
@@ -66,8 +67,9 @@ class StateQuery:
         handler: Any,
         most: int = 100_000,
         name: str = "me",
+        topics: StateTopics | None = None,
     ) -> None:
-        self.states = States(CLUSTER, name, kafka, [".*"], folder)
+        self.states = States(CLUSTER, name, kafka, topics or StateTopics([".*"]), folder)
         self.agent = Agent(name, fencing=True, states=self.states)
         self._kafka, self._group, self._zxid = kafka, group, 0
         self._api = HttpServer(

@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from muster.consumer.state.compute import ARROW, NO_TIME, ROW, Result, ShardTask, Work, compute
 from muster.consumer.state.handle import Handle, Overlay
 from muster.consumer.state.initial import Initial
-from muster.consumer.state.position import FIRST, Variable
+from muster.consumer.state.position import FIRST, Place, Variable
 from muster.consumer.state.store import Store
 
 NUMBER = StructType([StructField("n", LongType())])
@@ -31,9 +31,9 @@ class Shard:
         self.store = Store(folder / "store", "s", 0.0)
         self.user, self.form, self.more = user, form, more
         self.known: Mapping[str, Variable] = {}
-        self.now, self.top = 1000, None
+        self.now, self.places = 1000, {"t": Place()}
         self.changed = 0
-        self.done, self.dropped = 0, frozenset[tuple[int, str]]()
+        self.dropped = frozenset[tuple[int, str]]()
 
     def declared(self) -> Mapping[str, Variable]:
         if self.form == ARROW:
@@ -67,8 +67,8 @@ class Shard:
     def task(self) -> ShardTask:
         mark = self.store.mark
         return ShardTask(
-            str(self.store.folder), mark.upto, GENERATION, self.now, self.top, self.known, self.declared(),
-            ("t", 0), self.done, self.dropped,
+            str(self.store.folder), mark.upto, GENERATION, self.now, self.places, self.known, self.declared(),
+            ("t", 0), self.dropped,
         )  # fmt: skip
 
     def batch(self, rows: list[Row] | None, initial: Initial | None = None) -> list[dict[str, Any]]:
@@ -76,7 +76,8 @@ class Shard:
         mark = self.store.mark
         changes = list(zip(result.keys, result.values, strict=True))
         assert self.store.apply(changes, mark, replace(mark, upto=mark.upto + 1))
-        self.known, self.top, self.changed = self.declared(), result.top, len(changes)
+        self.known, self.changed = self.declared(), len(changes)
+        self.places = {name: replace(place, top=result.tops[name]) for name, place in self.places.items()}
         return list(result.output.to_pylist())
 
     def compute(self, rows: list[Row] | None, initial: Initial | None = None) -> Result:

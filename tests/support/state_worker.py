@@ -1,7 +1,9 @@
-"""A process that counts the records of partition 0 by key, and is killed at a step of its second batch."""
+"""A process that counts the records of partition 0 by key, of one topic or of two that share their state, and is
+killed at a step of its second batch."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ from typing import Any
 
 from muster.consumer.state.shards import States
 from muster.consumer.state.store import Store
+from muster.core.state_topics import StateTopics
 from muster.edges import kafka_fencing, state_changelog
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
@@ -71,6 +74,10 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def shared(topics: list[str]) -> StateTopics:
+    return StateTopics([tuple(topics)] if len(topics) > 1 else [".*"])
+
+
 def begun() -> dict[bytes, bytes]:
     """The initial state."""
     return {str(n).encode(): str(INITIAL).encode() for n in range(KEYS)}
@@ -90,21 +97,37 @@ def main() -> None:
     _dies_in = said["dies_in"]
     dies_at(said["step"])
     kafka = KafkaSettings(config=said["kafka"])
-    group, topic = GroupOffsets(kafka, said["group"]), said["topic"]
-    one = StatefulConsumer("one", kafka, group, Path(said["folder"]))
-    one.reads(topic, {0: "one"}, said["zxid"])
-    wait(lambda: one.readable(topic))
-    at = group.committed([(topic, 0)])[topic, 0] or 0
-    while at < said["records"]:
-        plan = one.plan(topic, at + AT_ONCE)
-        before = begun() if one.states.view((topic, 0), at).fresh else one.state(topic)
-        computed = one.compute(topic, plan, counted(before, at, at + AT_ONCE))
+    group, topics = GroupOffsets(kafka, said["group"]), said["topics"]
+    one = StatefulConsumer("one", kafka, group, Path(said["folder"]), topics=shared(topics))
+    for topic in topics:
+        one.reads(topic, {0: "one"}, said["zxid"])
+
+    def ready() -> bool:
+        return all(one.readable(topic) for topic in topics)
+
+    wait(ready)
+    committed = group.committed([(topic, 0) for topic in topics])
+    at = {topic: committed[topic, 0] or 0 for topic in topics}
+    for number in itertools.count():
+        left = [topic for topic in topics if at[topic] < said["records"]]
+        if not left:
+            break
+        # Of two topics now both have records in a batch, now one.
+        read = [topic for topic in left if len(left) == 1 or topics.index(topic) + 1 != number % 3]
+        upto = {topic: at[topic] + AT_ONCE * (topic in read) for topic in topics}
+        plan = one.plan_all(upto)
+        before = begun() if one.states.view((topics[0], 0), at).fresh else one.state(topics[0])
+        changes: dict[bytes, bytes | None] = {}
+        for topic in read:
+            before |= {key: value for key, value in changes.items() if value is not None}
+            changes |= counted(before, at[topic], upto[topic])
+        computed = one.compute(topics[0], plan, changes)
         _batches += 1
         if said["step"] == "computed":
             die()
-        one.done(topic, computed)
-        wait(lambda: one.readable(topic))
-        at += AT_ONCE
+        one.done(topics[0], computed)
+        wait(ready)
+        at = upto
     one.close()
 
 

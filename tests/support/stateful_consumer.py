@@ -16,6 +16,7 @@ from muster.consumer.state.shards import Computed, States
 from muster.core.model import Seek, TopicAssignment
 from muster.core.ownership import BatchPlan
 from muster.core.positions import Jump, Why
+from muster.core.state_topics import StateTopics
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
@@ -35,10 +36,12 @@ class StatefulConsumer:
         folder: Path,
         confirms: bool = True,
         incarnation: int = 0,
+        topics: StateTopics | None = None,
+        dead_letter_topic: str = "",
     ) -> None:
-        self.states = States(CLUSTER, name, kafka, [".*"], folder)
+        self.states = States(CLUSTER, name, kafka, topics or StateTopics([".*"]), folder)
         self.agent = Agent(name, fencing=True, states=self.states)
-        self.committer = Committer(self.agent, kafka, CLUSTER, True, states=self.states)
+        self.committer = Committer(self.agent, kafka, CLUSTER, True, dead_letter_topic, self.states)
         self.keeper = Keeper(self.agent, self.states)
         self.confirms = confirms
         self._kafka = kafka
@@ -85,17 +88,24 @@ class StatefulConsumer:
 
     def plan(self, topic: str, upto: int, sought: Seek | None = None) -> BatchPlan:
         """Plan partition 0 up to `upto`, or at a seek's offset, and begin the batch."""
+        return self.plan_all({topic: upto}, {} if sought is None else {topic: sought})
+
+    def plan_all(self, upto: Mapping[str, int], sought: Mapping[str, Seek] | None = None) -> BatchPlan:
+        """Plan partition 0 of several topics in the same way."""
+        sought = sought or {}
         offer = self.agent.offer(self._token)
-        held = self._ends.get(topic, {})
-        begin = held[0][1] if held else self._group.committed([(topic, 0)])[topic, 0] or 0
-        begin = offer.again.get((topic, 0), begin)
-        seeks = {} if sought is None else {(topic, 0): sought}
-        if sought is not None:
-            begin = upto = sought.offset
-        after = {topic: {0: (begin, max(begin, upto))}} if topic in offer.topics else {}
-        jumps = {}
-        if sought is not None and held:
-            jumps = {(topic, 0): Jump(held[0][1], sought.offset, Why.SEEK)}
+        after, jumps = {}, {}
+        for topic in upto.keys() & offer.topics.keys():
+            held = self._ends.get(topic, {})
+            begin = held[0][1] if held else self._group.committed([(topic, 0)])[topic, 0] or 0
+            begin = offer.again.get((topic, 0), begin)
+            end = max(begin, upto[topic])
+            if topic in sought:
+                begin = end = sought[topic].offset or 0
+                if held:
+                    jumps[topic, 0] = Jump(held[0][1], begin, Why.SEEK)
+            after[topic] = {0: (begin, end)}
+        seeks = {(topic, 0): seek for topic, seek in sought.items()}
         self.agent.planned(self._token, offer.asked, self._ends, after, {}, [], jumps=jumps, sought=seeks)
         self._ends = after
         return self.agent.batch_started()
@@ -117,11 +127,12 @@ class StatefulConsumer:
         changes: Mapping[bytes, bytes | None],
         output: tuple[ToWrite, ...] = (),
     ) -> tuple[BatchPlan, Computed]:
-        begin, end = plan.ranges[topic, 0]
-        view = self.states.view((topic, 0), begin)
+        """Make what a batch makes of the shard that is known by `topic`."""
+        ranges = {of: bounds for (of, _), bounds in (plan.filled or plan.ranges).items()}
+        view = self.states.view((topic, 0), {of: begin for of, (begin, _) in ranges.items()})
         after = replace(view.position, time=view.now, time_mode="None")
         keys = [view.position.generation.to_bytes(4, "big") + key for key in changes]
-        return plan, Computed(begin, end, after, keys, list(changes.values()), output)
+        return plan, Computed(ranges, after, keys, list(changes.values()), output)
 
     def done(self, topic: str, computed: tuple[BatchPlan, Computed]) -> None:
         self.states.computed({(topic, 0): computed[1]})

@@ -7,19 +7,17 @@ from dataclasses import dataclass, field
 
 from muster.consumer.stateless import Stateless
 from muster.core.model import ShardState, TopicPartition
+from muster.core.state_topics import NO_STATE, StateTopics
 
 
 @dataclass
 class ToldStates(Stateless):
     """`topics` have state; `dropped` are the partitions whose timers were left out."""
 
-    topics: frozenset[str] = frozenset()
+    topics: StateTopics = NO_STATE
     shards: Mapping[TopicPartition, ShardState] = field(default_factory=dict)
     of_due: frozenset[TopicPartition] = frozenset()
     dropped: list[TopicPartition] = field(default_factory=list)
-
-    def has(self, topic: str) -> bool:
-        return topic in self.topics
 
     def due(self) -> frozenset[TopicPartition]:
         return self.of_due

@@ -24,9 +24,10 @@ from muster.core.model import TopicAssignment
 from muster.core.ownership import Place
 from muster.core.positions import Committed
 from muster.edges import kafka_fencing
+from muster.edges.commit_outcome import CommitOutcome
 from muster.edges.dead_letters import LARGEST
 from muster.edges.kafka import Identities, KafkaError, PartitionError
-from muster.edges.kafka_fencing import PARALLEL, CommitOutcome, FencedCommits, transactional_id
+from muster.edges.kafka_fencing import PARALLEL, FencedCommits, transactional_id
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 

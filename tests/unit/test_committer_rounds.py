@@ -15,8 +15,8 @@ from muster.consumer.committer import PlaceWorker
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.ownership import Due, Place
 from muster.core.positions import Committed, Note
+from muster.edges.commit_outcome import Claims, CommitOutcome
 from muster.edges.kafka import Identities, KafkaError, PartitionError
-from muster.edges.kafka_fencing import Claims, CommitOutcome
 
 PLACE = Place("k:9092", "g")
 TPS = [("t", number) for number in range(4)]

@@ -83,7 +83,7 @@ def test_opened_coordinator_has_what_it_was_given(
         )
         assert parts["Store"].given == (ZOOKEEPER, "c", "run 7")
         assert parts["Lister"].given == (KAFKA,)
-        assert parts["TheSeeker"].given == ("c", KAFKA, CLUSTER.fencing, CLUSTER.has_state)
+        assert parts["TheSeeker"].given == ("c", KAFKA, CLUSTER.fencing, CLUSTER.state)
         assert opened.deployment == Deployment.of("z:2181", "c")
         assert opened.overrides._keys is opened.catalog._keys
         assert opened.assignor is None

@@ -161,3 +161,12 @@ def test_slots_move_partitions_where_records_are_uneven() -> None:
     assert after[(T, 0), 0] != after[(T, 2), 0]
     few = {of: (0, (end - start) // 100) for of, (start, end) in ranges.items()}
     assert offsets.slots(few, 2, before) == before
+
+
+def test_partitions_of_a_shard_are_read_by_one_task() -> None:
+    parts = {(("a", n), 0): (0, 100 * n) for n in range(4)} | {(("b", n), 0): (50, 60) for n in range(4)}
+    of = {part: (("a", part[0][1]), part[1]) for part in parts}
+    together = offsets.joined(parts, of)
+    assert together == {(("a", n), 0): (0, 100 * n + 10) for n in range(4)}
+    placed = offsets.slots(together, 3, {})
+    assert placed.keys() == set(of.values())

@@ -21,6 +21,7 @@ from muster.core.model import OffsetRange, Seek, TopicPartition
 from muster.core.ownership import Offer, Source, TopicOffer
 from muster.core.parking import Parked
 from muster.core.positions import Committed, Jump, Note, Why
+from muster.core.state_topics import StateTopics
 from muster.core.turns import Failure, Turns
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
@@ -669,7 +670,7 @@ def test_loss_of_a_partition_with_state_is_committed_alone(
     agent: SimulatedAgent,
     logs: dict[str, Log],
 ) -> None:
-    agent.states = ToldStates(frozenset({T}))
+    agent.states = ToldStates(StateTopics([T]))
     agent.hold(T, [0], topic_id="id")
     logs[SERVERS].bounds[T, 0] = (2, 5)
     logs[SERVERS].committed["g", (T, 0)] = 0

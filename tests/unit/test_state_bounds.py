@@ -17,10 +17,11 @@ from muster.consumer.state.compute import PROCESSING_TIME, SHARD, in_task
 from muster.consumer.state.errors import StateError
 from muster.consumer.state.handle import TooManyChangesError
 from muster.consumer.state.initial import Initial
-from muster.consumer.state.position import Position
+from muster.consumer.state.position import Place, Position
 from muster.consumer.state.shards import Shard as HeldShard
 from muster.consumer.state.shards import States
 from muster.core.partitioner import partition_of
+from muster.core.state_topics import StateTopics
 from muster.settings.connections import KafkaSettings
 from tests.support.state_shard import Count, Shard, keyed, table
 
@@ -71,10 +72,10 @@ def test_timers_beyond_the_bound_wait_for_the_next_batch(tmp_path: Path) -> None
 
 
 def test_next_batch_is_as_large_as_its_share_allows(tmp_path: Path) -> None:
-    states = States("c", "me", KAFKA, [".*"], tmp_path, most_changes=1000)
+    states = States("c", "me", KAFKA, StateTopics([".*"]), tmp_path, most_changes=1000)
     for number in range(2):
         store = Shard(tmp_path / str(number), Count()).store
-        states._shards["t", number] = HeldShard(1, "log", store, store.mark, Position(0), 2)
+        states._shards["t", number] = HeldShard(1, "log", store, store.mark, Position({"t": Place(0)}), 2)
     assert states.most(("t", 0)) is None, "nothing is known of it"
     states.changed(("t", 0), 100, 1000)
     assert states.most(("t", 0)) == 37
@@ -151,7 +152,7 @@ class Remembers(Count):
 def test_each_shard_has_a_processor_of_its_own(tmp_path: Path) -> None:
     shard, other = Shard(tmp_path / "0", Remembers()), Shard(tmp_path / "1", Remembers())
     work = shard.work(shard.task())
-    work = replace(work, shards={("t", 0): shard.task(), ("t", 1): other.task()})
+    work = replace(work, shards={("t", 0): shard.task(), ("t", 1): replace(other.task(), tp=("t", 1))})
     shard.store.close()
     other.store.close()
     rows = [table(keyed("a")), table(keyed("b")).set_column(1, "partition", pa.array([1]))]

@@ -37,6 +37,7 @@ from muster.consumer.state.compute import (
 )
 from muster.consumer.state.errors import StateError, StateStoreError, TimerFailedError, failed_timer
 from muster.consumer.state.handle import LARGEST
+from muster.consumer.state.position import Place
 from tests.support.state_shard import NUMBER, Count, Shard, keyed, table
 
 
@@ -191,7 +192,7 @@ def test_event_timers_wait_for_the_watermark(tmp_path: Path) -> None:
     shard = Shard(tmp_path, SessionByEvents(), mode=EVENT_TIME, event_time="at", delay=2000)
     assert shard.batch([at(100)]) == []
     assert shard.batch([at(112), at(95, "late")]) == []
-    assert shard.top == 112_000
+    assert shard.places["t"].top == 112_000
     assert shard.batch([at(130, "b")]) == [{"key": "a@108000", "n": 2}]
 
 
@@ -339,7 +340,7 @@ def test_failing_timer_is_named_by_key_and_time(tmp_path: Path) -> None:
 def test_records_that_are_done_change_nothing(tmp_path: Path, form: str) -> None:
     shard = Shard(tmp_path, FORMS[form], form)
     shard.batch(keyed("a", "b"))
-    shard.done = 2
+    shard.places = {"t": Place(done=2)}
     assert shard.batch(keyed("a", "b")) == []
     assert shard.changed == 0
     assert [row["key"] for row in shard.batch(keyed("a", "b", "c"))] == ["c"]

@@ -8,6 +8,7 @@ from muster.core.model import FailingRecord, Seek, SeekState, TopicAssignment, T
 from muster.core.ownership import Due, Place
 from muster.core.parking import Answer
 from muster.core.positions import Committed
+from muster.core.state_topics import StateTopics
 from tests.support.told_states import ToldStates
 
 TP: TopicPartition = ("t", 0)
@@ -18,7 +19,7 @@ class Consumer:
     """An agent that is assigned a partition with state, claimed with offset 4 committed."""
 
     def __init__(self) -> None:
-        self.states = ToldStates(frozenset({"t"}))
+        self.states = ToldStates(StateTopics(["t"]))
         self.agent = Agent("me", fencing=True, states=self.states)
         self.token = self.agent.query_started()
         self.agent.assigned("t", TopicAssignment("k:1", "g", {0: "me"}, 1, topic_id="id"), 1)
@@ -37,7 +38,7 @@ class Consumer:
 
     def restored(self, commits: int | None) -> None:
         with self.agent.shared.change() as own:
-            own.restored(TP, 1, commits)
+            own.restored(TP, 1, {} if commits is None else {"t": commits})
 
     def batch(self, begin: int, end: int, due: bool = False) -> None:
         asked = self.agent.offer(self.token).asked
@@ -62,20 +63,20 @@ def test_partition_is_offered_once_restored_and_committed() -> None:
     assert not one.offered()
     assert one.due() == {}
     with one.agent.shared.locked() as own:
-        assert own.to_restore()[TP].committed == Committed(4, "muster:c:id")
+        assert own.shards.to_restore()[TP].committed == {"t": Committed(4, "muster:c:id")}
     one.restored(4)
     assert not one.offered()
     assert one.due()[TP].offset == 4
     one.commit()
     assert one.offered()
     with one.agent.shared.locked() as own:
-        assert own.to_restore() == {}
+        assert own.shards.to_restore() == {}
 
 
 def test_restore_of_an_earlier_claim_counts_for_nothing() -> None:
     one = Consumer()
     with one.agent.shared.change() as own:
-        own.restored(TP, 0, None)
+        own.restored(TP, 0, {})
     assert not one.offered()
 
 

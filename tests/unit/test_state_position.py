@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from muster.consumer.state.position import ANYWHERE, Position, Variable, moved, take_up
+from muster.consumer.state.position import ANYWHERE, Place, Position, TakenUp, Variable
+from muster.consumer.state.position import moved as moved_of
+from muster.consumer.state.position import take_up as take_up_of
 from muster.core.model import Seek, SeekState
 from muster.core.positions import Committed, Note, Stamp, format_stamp, parse_stamp
 
-FOUND = Position(10, 3, move="s1", history="s1", time=5, top=7, topic_id="id")
+FOUND = Position({"t": Place(10, "s1", top=7, topic_id="id")}, 3, history="s1", time=5)
+PAIR = Position({"t": Place(10, top=7, topic_id="id"), "u": Place(20, top=9, topic_id="id")}, 3, time=5)
+IDS = {"t": "id", "u": "id"}
 
 
 def group(offset: int, seq: int = 0, sought: str = "", topic_id: str = "id") -> Committed:
     return Committed(offset, format_stamp("c", topic_id, Note(sought), seq))
+
+
+def take_up(found: Position | None, committed: Committed | None, topic_id: str, **more: Any) -> TakenUp:
+    return take_up_of(found, {"t": committed}, {"t": topic_id}, **more)
+
+
+def moved(now: Position, offset: int, note: Note, seek: Seek | None = None) -> Position:
+    return moved_of(now, {"t": offset}, {"t": note}, seek)
+
+
+def at(position: Position | None, **changes: Any) -> Position:
+    """A position with another place."""
+    assert position is not None
+    return replace(position, places={"t": replace(position.places["t"], **changes)})
 
 
 def test_position_reads_back_as_it_was_written() -> None:
@@ -34,12 +53,12 @@ def test_shard_goes_on_where_both_agree() -> None:
 
 
 def test_new_shard_begins_where_the_group_is() -> None:
-    assert take_up(None, group(4), "id").position == Position(4, topic_id="id")
-    assert take_up(None, Committed(4), "id").position == Position(4, topic_id="id")
+    assert take_up(None, group(4), "id").position == Position({"t": Place(4, topic_id="id")})
+    assert take_up(None, Committed(4), "id").position == Position({"t": Place(4, topic_id="id")})
 
 
 def test_shard_without_any_offset_begins_anywhere() -> None:
-    assert take_up(None, None, "id").position == Position(ANYWHERE, topic_id="id")
+    assert take_up(None, None, "id").position == Position({"t": Place(topic_id="id")})
 
 
 @pytest.mark.parametrize(
@@ -65,9 +84,8 @@ def test_new_seek_chooses_and_goes_on_after_both() -> None:
     assert taken.chosen == "s2"
     assert taken.position is not None
     assert (taken.position.seq, taken.position.history) == (8, "s2")
-    assert moved(taken.position, 15, Note("s2")) == replace(
-        FOUND, offset=15, seq=9, move="s2", history="s2", top=None
-    )
+    after = at(replace(FOUND, seq=9, history="s2"), offset=15, move="s2", top=None)
+    assert moved(taken.position, 15, Note("s2")) == after
 
 
 def test_choice_reads_no_state_of_a_lower_rebuild() -> None:
@@ -97,20 +115,20 @@ def test_seek_that_was_carried_out_chooses_nothing(seek: str) -> None:
 def test_another_topic_of_the_name_has_no_state() -> None:
     position = take_up(FOUND, group(10, 3, "s1"), "another").position
     assert position is not None
-    assert (position.offset, position.seq, position.topic_id) == (ANYWHERE, 3, "another")
+    assert (position.places, position.seq) == ({"t": Place(ANYWHERE, topic_id="another")}, 3)
     assert position.generation > FOUND.generation
     assert position.time == FOUND.time
 
 
 def test_commit_without_a_seek_keeps_the_watermark() -> None:
-    assert moved(FOUND, 12, Note("s1")) == replace(FOUND, offset=12, seq=4)
+    assert moved(FOUND, 12, Note("s1")) == at(replace(FOUND, seq=4), offset=12)
 
 
 def test_rebuild_raises_its_number_and_begins_empty() -> None:
     seek = Seek("s2", 2, 9, SeekState.REBUILD)
-    found = replace(FOUND, variables={"v": Variable(1, "value", "{}")}, time_mode="EventTime", done=5)
+    found = at(replace(FOUND, variables={"v": Variable(1, "value", "{}")}, time_mode="EventTime"), done=5)
     position = moved(found, 2, Note("s2", rebuild=9), seek)
-    assert position == Position(2, 4, "s2", "s2", rebuild=9, time=5, topic_id="id")
+    assert position == Position({"t": Place(2, "s2", topic_id="id")}, 4, "s2", 9, 5)
     assert position.generation > found.generation
     for other in (replace(seek, id="s3"), Seek("s3", 2, state=SeekState.REBUILD)):
         again = moved(position, 2, Note("s3", rebuild=8), other)
@@ -120,10 +138,62 @@ def test_rebuild_raises_its_number_and_begins_empty() -> None:
 def test_skip_keeps_the_watermark_and_what_is_done() -> None:
     seek = Seek("s2", 2, state=SeekState.SKIP)
     back = moved(FOUND, 2, Note("s2"), seek)
-    assert back == replace(FOUND, offset=2, seq=4, move="s2", history="s2", done=10)
+    assert back == at(replace(FOUND, seq=4, history="s2"), offset=2, move="s2", done=10)
     once_more = moved(back, 1, Note("s3"), replace(seek, id="s3"))
-    assert once_more.done == 10
-    assert moved(back, 1, Note("s3"), Seek("s3", 1, state=SeekState.AGAIN)).done == 0
+    assert once_more.places["t"].done == 10
+    assert moved(back, 1, Note("s3"), Seek("s3", 1, state=SeekState.AGAIN)).places["t"].done == 0
+
+
+def both(t: Committed | None, u: Committed | None) -> dict[str, Committed | None]:
+    return {"t": t, "u": u}
+
+
+def test_shard_of_two_topics_goes_on_where_all_agree() -> None:
+    assert take_up_of(PAIR, both(group(10, 3), group(20, 3)), IDS).position == PAIR
+    new = take_up_of(None, both(group(4), None), IDS).position
+    assert new == Position({"t": Place(4, topic_id="id"), "u": Place(topic_id="id")})
+    assert take_up_of(replace(new, seq=1), both(group(4, 1), None), IDS).position == replace(new, seq=1)
+
+
+@pytest.mark.parametrize(
+    "committed",
+    [
+        both(group(10, 3), group(19, 3)),
+        both(group(10, 3), group(20, 2)),
+        both(group(10, 3), group(20, 3, "s2")),
+        both(group(10, 3), None),
+    ],
+)
+def test_shard_does_not_run_where_one_differs(committed: dict[str, Committed | None]) -> None:
+    taken = take_up_of(PAIR, committed, IDS)
+    assert taken.position is None
+    assert "is at offset 10 of topic 't', offset 20 of topic 'u', commit 3; the group" in taken.differs
+
+
+def test_state_of_other_topics_than_the_settings_differs() -> None:
+    taken = take_up_of(FOUND, both(group(10, 3, "s1"), group(0)), IDS)
+    assert "has the state of 't', and the settings have the state of 't' and 'u' in one" in taken.differs
+    chosen = take_up_of(FOUND, both(group(10, 3, "s1"), group(0)), IDS, seek="s2").position
+    assert chosen is not None
+    assert chosen.places.keys() == IDS.keys()
+
+
+def test_commit_of_one_topic_leaves_the_other_in_place() -> None:
+    assert moved_of(PAIR, {"t": 12}, {"t": Note()}) == replace(
+        PAIR, places={**PAIR.places, "t": replace(PAIR.places["t"], offset=12)}, seq=4
+    )
+
+
+def test_watermark_of_two_topics_is_the_smaller() -> None:
+    assert PAIR.top == 7
+    assert replace(PAIR, places={**PAIR.places, "u": Place(20)}).top is None, "none of the other yet"
+
+
+def test_recreated_topic_of_two_begins_with_empty_state() -> None:
+    found = take_up_of(PAIR, both(group(10, 3), None), {"t": "id", "u": "another"}).position
+    assert found is not None
+    assert (found.places["t"].offset, found.places["u"].offset) == (10, ANYWHERE)
+    assert found.generation > PAIR.generation
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from muster.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:
     from muster.consumer.state.contents import Contents
+    from muster.consumer.state.position import Place
 
 WRONG = 2
 """Exit code where the question is wrong."""
@@ -215,6 +216,8 @@ class _Asked:
         have = f"with state: {', '.join(sorted(self.states))}" if self.states else "no topic has state yet"
         hidden = "Kafka hides a topic from users that may not describe it"
         where = f"Kafka at {self._kafka.bootstrap_servers}"
+        if (first := self.cluster.state.together(topic)[0]) != topic:
+            return f"topic {topic!r} shares the state of {first!r}; ask for that one"
         if topic not in self._listed:
             return f"topic {topic!r} is not at {where}; check the name, and this user's rights ({hidden}); {have}"
         return (
@@ -274,12 +277,19 @@ def _at(contents: Contents) -> dict[str, Any]:
     if found is None:
         return {"offset": None, "commit": 0, "seek": "", "processing_time": None, "largest_event_time": None}
     return {
-        "offset": None if found.offset < 0 else found.offset,
+        "offset": _offset(found.places[contents.topic]),
+        **(
+            {"offsets": {t: _offset(one) for t, one in found.places.items()}} if len(found.places) > 1 else {}
+        ),
         "commit": found.seq,
-        "seek": found.move,
+        "seek": found.places[contents.topic].move,
         "processing_time": _when(found.time or None),
         "largest_event_time": _when(found.top),
     }
+
+
+def _offset(place: Place) -> int | None:
+    return None if place.offset < 0 else place.offset
 
 
 def _place(said: Mapping[str, Any]) -> str:

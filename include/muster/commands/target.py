@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from muster.commands.command import CommandError, listed
-from muster.consumer.state.position import KEY, Position
+from muster.consumer.state.position import ANYWHERE, KEY, Position
 from muster.core.model import (
     Consumer,
     FailingRecord,
@@ -119,11 +119,12 @@ class Target:
         found: dict[TopicPartition, int] = {}
         for (topic, partition), assignment in partitions.items():
             settings = self._kafka_at(assignment.bootstrap_servers)
-            name = changelog_topic(self.cluster.name, topic)
+            name = changelog_topic(self.cluster.name, self.cluster.state.together(topic)[0])
             try:
                 text = last_value(settings, assignment.group_id, name, partition, KEY)
-                if text is not None:
-                    found[topic, partition] = Position.of(text).offset
+                place = None if text is None else Position.of(text).places.get(topic)
+                if place is not None and place.offset != ANYWHERE:
+                    found[topic, partition] = place.offset
             except (KafkaError, ValueError) as error:
                 raise CommandError(f"changelog {name!r}, partition {partition}: {error}") from error
         return found

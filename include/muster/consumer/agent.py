@@ -101,7 +101,7 @@ class Agent:
             self.fencing,
             self.announces,
             self.longest_renewal,
-            self.states.has,
+            self.states.topics,
             self.holder if self.fencing else "",
         )
 

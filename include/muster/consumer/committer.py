@@ -25,10 +25,11 @@ from muster.core.model import TopicPartition
 from muster.core.ownership import Due, Ownership, Place
 from muster.core.parking import Answer
 from muster.core.positions import Committed, by_others, format_stamp, of_another_cluster
+from muster.edges.commit_outcome import CommitOutcome
 from muster.edges.dead_letters import DeadLetterTopic, Record, RecordReader, ToWrite, letter
 from muster.edges.kafka import GroupOffsets, Identities, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import name_partitions
-from muster.edges.kafka_fencing import NO_LETTERS, CommitOutcome, FencedCommits, Letters
+from muster.edges.kafka_fencing import NO_LETTERS, FencedCommits, Letters
 from muster.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Committer:
         )
         group = GroupOffsets(settings, place.group_id)
         commits: Commits = (
-            FencedCommits(settings, self._cluster, group, self._agent.states.has)
+            FencedCommits(settings, self._cluster, group, self._agent.states.topics)
             if self._fencing
             else GuardedCommits(group)
         )
@@ -265,14 +266,16 @@ class PlaceWorker:
                 for tp, one in due.items()
                 if one.note.rebuild >= self._rebuilds.get((tp, one.claim_epoch), 0)
             }
+            topics = self._agent.states.topics
             carried = {} if self._states is None else self._states.carry_all(due)
-            waiting = {tp for tp in due if self._agent.states.has(tp[0])} - carried.keys()
+            waiting = {tp for tp in due if topics.has(tp[0]) and topics.lead(tp) not in carried}
             due = {tp: one for tp, one in due.items() if tp not in waiting}
             offsets = {key: one.offset for key, one in due.items()}
             stamps = {tp: format_stamp(self._cluster, one.topic_id, one.note) for tp, one in due.items()}
-            for tp, of in carried.items():
-                note = replace(due[tp].note, rebuild=of.rebuild)
-                stamps[tp] = format_stamp(self._cluster, due[tp].topic_id, note, of.number)
+            for tp, one in due.items():
+                if (of := carried.get(topics.lead(tp))) is not None:
+                    note = replace(one.note, rebuild=of.rebuild)
+                    stamps[tp] = format_stamp(self._cluster, one.topic_id, note, of.number)
             if isinstance(self._commits, FencedCommits):
                 outcome = self._commits.commit(
                     offsets,
@@ -295,7 +298,8 @@ class PlaceWorker:
             # One partition that cannot be committed must not keep the others from being closed.
             done = {key: replace(due[key], offset=at) for key, at in outcome.done.items()}
             if self._states is not None:
-                done |= {tp: self._states.due_of(one) for tp, one in outcome.landed.items()}
+                for landed in outcome.landed.values():
+                    done |= self._states.due_of(landed)
             self._agent.committed(done)
         for tp, why in broken.items():
             self._agent.blocks.refused(tp, due[tp].claim_epoch, why)
@@ -317,7 +321,8 @@ class PlaceWorker:
             try:
                 self._states.landed(tp, landed)
             except StateStoreError as error:
-                broken[tp] = f"topic {tp[0]!r}, partition {tp[1]}: {error}; it is closed, and taken up again"
+                why = f"topic {tp[0]!r}, partition {tp[1]}: {error}; it is closed, and taken up again"
+                broken |= dict.fromkeys(self._states.due_of(landed), why)
         return broken
 
     # -- dead letters -------------------------------------------------------------------------------------
@@ -347,12 +352,15 @@ class PlaceWorker:
                 )
             elif records:
                 unread = about[tp].keys() - records.keys()
-                if unread and self._agent.states.has(tp[0]):
+                if unread and self._agent.states.topics.has(tp[0]):
                     continue  # what its batch changed is written with all of its letters
                 ready[tp] = replace(due[tp], offset=min(unread)) if unread else due[tp]
                 letters[tp] = {
                     at: self._letter(record, about[tp][at]) for at, record in records.items() if record
                 }
+        for tp in due.keys() - ready.keys():  # what is committed with another partition of its shard
+            if not about[tp] and ready.keys() & set(self._agent.states.topics.shard(tp)):
+                ready[tp] = due[tp]
         outcome = self._commit(ready, letters)
         self._take(ready, outcome)
         for tp, (offset, why) in outcome.too_large.items():

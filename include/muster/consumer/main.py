@@ -52,6 +52,7 @@ from muster.consumer.stages import Stages
 from muster.consumer.stateless import Stateless
 from muster.consumer.status_page import make_status_page
 from muster.core.starting import Stage
+from muster.core.state_topics import StateTopics
 from muster.edges.consul import ConsulCluster, ConsulError
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 from muster.settings.source_options import fail_on_data_loss
@@ -101,7 +102,7 @@ def _states(settings: ConsumerSettings) -> States | None:
         settings.cluster,
         settings.consumer,
         settings.kafka,
-        settings.state,
+        StateTopics(settings.state),
         Path(settings.state_folder) if settings.state_folder else None,
     )
 

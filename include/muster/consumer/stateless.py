@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from muster.core.model import ShardState, TopicPartition
+from muster.core.state_topics import NO_STATE, StateTopics
 
 
 class Stateless:
     """No topic has state; `muster.consumer.state.shards.States` answers for those that have. Thread-safe."""
 
-    def has(self, _topic: str) -> bool:
-        """Tell whether a topic has state."""
-        return False
+    topics: StateTopics = NO_STATE
 
     def due(self) -> frozenset[TopicPartition]:
         """Return the partitions of which something of their state is due."""

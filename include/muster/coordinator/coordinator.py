@@ -745,7 +745,7 @@ def open_coordinator(
     when they are first needed.
     """
     lister = kafka.TopicLister(kafka_settings)
-    seeker = Seeker(cluster.name, kafka_settings, cluster.fencing, cluster.has_state)
+    seeker = Seeker(cluster.name, kafka_settings, cluster.fencing, cluster.state)
     offsets = OffsetReader(kafka_settings, cluster.group_id)
     try:
         with (

@@ -10,12 +10,13 @@ Topics with state by key wait for an owner.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from muster.core.model import Seek, TopicAssignment, TopicPartition
 from muster.core.positions import Committed, format_stamp, noted, of_another_topic
+from muster.core.state_topics import NO_STATE, StateTopics
 from muster.edges.kafka import GroupOffsets, PartitionError
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
@@ -38,7 +39,7 @@ class Seeker:
     cluster: str
     kafka: KafkaSettings
     fencing: bool = True
-    has_state: Callable[[str], bool] = lambda _topic: False
+    state: StateTopics = NO_STATE
     _groups: dict[tuple[str, str], GroupOffsets] = field(default_factory=dict, init=False)
 
     def carried_out(self, seeks: Seeks, assignments: Assignments) -> frozenset[TopicPartition]:
@@ -56,7 +57,7 @@ class Seeker:
     def carry_out(self, seeks: Seeks, assignments: Assignments) -> dict[TopicPartition, str]:
         """Commit the offsets of these partitions, which no consumer has. Returns why some could not be, which are to
         be tried again; those of topics with state by key wait for an owner. Raises `KafkaError`."""
-        failures = {tp: _WITH_STATE for tp in seeks if self.has_state(tp[0])}
+        failures = {tp: _WITH_STATE for tp in seeks if self.state.has(tp[0])}
         alone = {tp: seek for tp, seek in seeks.items() if tp not in failures}
         for place, of_place in _by_place(alone, assignments).items():
             group = self._group(*place)

@@ -92,25 +92,26 @@ def _state(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listin
     topics = [
         topic
         for topic in sorted(listing.partitions)
-        if cluster.topics.includes(topic) and cluster.has_state(topic)
+        if cluster.topics.includes(topic) and cluster.state.has(topic)
     ]
     if not topics:
         step = "correct 'state' of the consumers: regular expressions of whole names of topics that are read"
         return part.warning(
-            STATE, f"no topic that is read has state by {', '.join(cluster.consumers.state)}", step
+            STATE, f"no topic that is read has state by {', '.join(map(str, cluster.consumers.state))}", step
         )
     wrong: list[str] = []
-    for topic in topics:
+    states = {cluster.state.together(topic) for topic in topics}
+    for together in sorted(states):
         try:
-            wrong += ChangelogTopic(settings, cluster.name, topic).examine(listing.partitions)
+            wrong += ChangelogTopic(settings, cluster.name, together).examine(listing.partitions)
         except KafkaError as error:
             wrong.append(str(error))
     if wrong:
         return part.failed(
             STATE, named(wrong), f"do as they say, with the rights of {_user(settings)}", wrong
         )
-    there = sum(changelog_topic(cluster.name, topic) in listing.partitions for topic in topics)
-    made = f", {len(topics) - there} may be made" if there < len(topics) else ""
+    there = sum(changelog_topic(cluster.name, topic) in listing.partitions for topic, *_ in states)
+    made = f", {len(states) - there} may be made" if there < len(states) else ""
     return part.ok(
         STATE,
         f"{_who(settings)}: {len(topics)} topics have state, {there} changelogs are there{made}; the rights on the "

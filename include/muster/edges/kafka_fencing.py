@@ -17,8 +17,10 @@ transaction of a forgotten producer. So a forgotten producer, which may be a for
 is replaced once the owner is confirmed. A transaction is aborted only where a broker answered that it failed, and
 only within `ABORT_WITHIN`; otherwise its producer is replaced in the same way.
 
-A partition with state by key also writes its changes, its position and its output in that transaction (`Carried`). If
-its producer is stuck or lost, it is refused rather than replaced: it is taken up again as by a new owner.
+A partition with state by key also writes its changes, its position and its output in that transaction (`Carried`).
+Partitions that share their state have one producer, whose transactions hold the offsets of all of them. If the
+producer of a partition with state is stuck or lost, it is refused rather than replaced: it is taken up again as by a
+new owner.
 
 A producer costs about 0.4 MB and a handful of threads (one of them for each broker), and a commit three round trips;
 `benchmarks/fencing.py` measures both.
@@ -31,10 +33,10 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +47,8 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.model import TopicPartition
 from muster.core.positions import Committed, passed_by
+from muster.core.state_topics import NO_STATE, StateTopics
+from muster.edges.commit_outcome import Claims, CommitOutcome
 from muster.edges.dead_letters import (
     TOO_LARGE,
     ToWrite,
@@ -111,7 +115,6 @@ def transactional_id(cluster: str, group_id: str, topic: str, partition: int) ->
 
 Letters = Mapping[int, ToWrite]
 """The dead letters of records of a partition, by their offsets."""
-NONE: Letters = MappingProxyType({})
 NO_LETTERS: Mapping[TopicPartition, Letters] = MappingProxyType({})
 NOTHING_CARRIED: Mapping[TopicPartition, Carried] = MappingProxyType({})
 
@@ -124,27 +127,6 @@ Begin = Callable[[TopicPartition], bool]
 
 Claimed = Callable[[TopicPartition], None]
 """Called when a replacement that had begun has claimed its partition, and cannot do so later any more."""
-
-
-@dataclass(frozen=True)
-class Claims:
-    """What became of claims: made, or failed for now and why. One in neither was not begun, because not wanted."""
-
-    done: frozenset[TopicPartition] = frozenset()
-    failed: Mapping[TopicPartition, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CommitOutcome:
-    """What became of a commit, by partition: acknowledged (the offset), refused for good, to be tried again, or held
-    up by a letter too large for its topic (the offset of its record, and why)."""
-
-    done: dict[TopicPartition, int] = field(default_factory=dict)
-    refused: dict[TopicPartition, str] = field(default_factory=dict)
-    failed: dict[TopicPartition, str] = field(default_factory=dict)
-    too_large: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
-    landed: dict[TopicPartition, Landed] = field(default_factory=dict)
-    """What was written of partitions with state, for those that are `done`."""
 
 
 class _UnwantedError(Exception):
@@ -167,15 +149,16 @@ class _Phase(Enum):
 
 @dataclass(eq=False)
 class _Fence:
-    """One partition's producer. `call` is the only one under way, or one whose end was not seen yet."""
+    """The producer of a partition, or of those that share their state. `call` is the only one under way, or one whose
+    end was not seen yet."""
 
     producer: Producer
     topic: str
     phase: _Phase = _Phase.INITIALISE
-    sent: int | None = None
+    sent: Mapping[TopicPartition, int] | None = None
     begun_at: float = 0.0
     """When its last transaction began."""
-    call: Future[int | None] | None = None
+    call: Future[Mapping[TopicPartition, int] | None] | None = None
     called_at: float = 0.0
     ended_at: float = 0.0
     """When the end of its last call was seen."""
@@ -245,12 +228,12 @@ class _Fence:
                 f"its transaction failed ({reason.str()})"  # an aborted one has moved the changelog's end
             )
 
-    def _write(self, letters: Letters, carried: Carried | None, timeout: float) -> None:
-        """Write what goes with an offset in its transaction."""
+    def _write(self, letters: Sequence[ToWrite], carried: Carried | None, timeout: float) -> None:
+        """Write what goes with offsets in their transaction."""
         if letters or carried:
             self.phase = _Phase.ABORT  # unless all of it works: none must be written twice
         if letters:
-            write(self.producer, letters.values(), timeout)
+            write(self.producer, letters, timeout)
         if carried:
             self.landed = write_carried(self.producer, carried, CARRY_WITHIN)
 
@@ -262,20 +245,21 @@ class _Fence:
 
     def commit(
         self,
-        item: _TopicPartition,
+        items: Sequence[_TopicPartition],
         group: GroupOffsets,
         timeout: float,
         owned: Owned,
         begin: Begin,
         landed: Claimed,
-        letters: Letters = NONE,
+        letters: Mapping[TopicPartition, Letters] = NO_LETTERS,
         carried: Carried | None = None,
-    ) -> int:
-        """Commit, with dead letters if there are some; returns the offset that is acknowledged, which is an earlier
-        one if its end was not seen before.
+    ) -> Mapping[TopicPartition, int]:
+        """Commit, with dead letters if there are some; returns the offsets that are acknowledged, which are earlier
+        ones if their end was not seen before.
 
         Raises `_RefusedError`, or KafkaException, KafkaError or TimeoutError if trying again may help.
         """
+        item = items[0]  # of the only partition, or of one with state, whose producer is never replaced
         tp = (item.topic, item.partition)
         if self.phase is _Phase.INITIALISE and not begin(tp):
             raise _RefusedError("it was given up before its producer was replaced")
@@ -289,18 +273,20 @@ class _Fence:
                 if why := passed_by(present, Committed(item.offset, item.metadata or "")):
                     raise _RefusedError(why)
                 self.replaces = False
-                if letters and present is not None:  # the one that was stuck has written those before it, too
-                    letters = {at: each for at, each in letters.items() if at >= present.offset}
+                if (
+                    letters.get(tp) and present is not None
+                ):  # the one that was stuck has written those before it
+                    letters = {tp: {at: each for at, each in letters[tp].items() if at >= present.offset}}
                     if present.offset == item.offset:
-                        return present.offset
+                        return {tp: present.offset}
             if self.phase is _Phase.BEGIN:
                 self.begun_at = time.monotonic()
                 self.producer.begin_transaction()
                 self.phase = _Phase.SEND
             if self.phase is _Phase.SEND:
-                self._write(letters, carried, timeout)
-                self.producer.send_offsets_to_transaction([item], group.metadata(), timeout)
-                self.sent = item.offset
+                self._write([each for of in letters.values() for each in of.values()], carried, timeout)
+                self.producer.send_offsets_to_transaction([*items], group.metadata(), timeout)
+                self.sent = {(each.topic, each.partition): each.offset for each in items}
                 self.phase = _Phase.COMMIT
             self.producer.commit_transaction(timeout)
         except KafkaException as error:
@@ -337,13 +323,14 @@ class FencedCommits:
         settings: KafkaSettings,
         cluster: str,
         group: GroupOffsets,
-        has_state: Callable[[str], bool] = lambda _topic: False,
+        state: StateTopics = NO_STATE,
     ) -> None:
         self._timeout = settings.operation_timeout
         self._cluster = cluster
-        self._has_state = has_state
+        self._state = state
         self._group = group
         self._fences: dict[TopicPartition, _Fence] = {}
+        """By the partition that a shard is known by, of those that share their state."""
         self._lock = threading.Lock()
         self._config: dict[str, Any] = client_config(settings, REQUEST_TIMEOUT) | {
             # To ask about a topic that was deleted would make it again, where the broker allows that.
@@ -362,20 +349,23 @@ class FencedCommits:
         Asking again for one that failed resumes. Asking for one that is claimed begins again. Only of use before the
         group's committed offset is read. A claim that failed may still take effect until it is released.
         """
+        shards = self._shards(partitions)
         fences: dict[TopicPartition, _Fence] = {}
         with self._lock:
-            for tp in partitions:
+            for tp in shards:
                 fence = self._fences.get(tp)
                 if fence is None or fence.phase is not _Phase.INITIALISE or fence.lost:
-                    fence = self._fences[tp] = _Fence(self._open(tp), tp[0], has_state=self._has_state(tp[0]))
+                    has_state = self._state.has(tp[0])
+                    fence = self._fences[tp] = _Fence(self._open(tp), tp[0], has_state=has_state)
                 fences[tp] = fence
 
         def initialise(tp: TopicPartition, fence: _Fence) -> None:
-            if not begin(tp):
+            if not all(begin(each) for each in shards[tp]):
                 raise _UnwantedError
             fence.initialise(self._timeout)
 
-        ends = self._call({tp: (fence, initialise, (tp, fence)) for tp, fence in fences.items()})
+        found = self._call({tp: (fence, initialise, (tp, fence)) for tp, fence in fences.items()})
+        ends = {each: end for tp, end in found.items() for each in shards[tp]}
         failures: dict[TopicPartition, str] = {}
         for tp, end in ends.items():
             if end is None:
@@ -405,12 +395,13 @@ class FencedCommits:
         claimed is taken for owned. `begin` and `landed` are for the claims of replacements.
         """
         outcome = CommitOutcome()
+        shards = self._shards(offsets)
         fences: dict[TopicPartition, _Fence] = {}
         with self._lock:
-            for tp in offsets:
+            for tp, of_shard in shards.items():
                 fence = self._fences.get(tp)
                 if fence is None or (fence.phase is _Phase.INITIALISE and not fence.replaces):
-                    outcome.refused[tp] = "its claim was given up"
+                    outcome.refused.update(dict.fromkeys(of_shard, "its claim was given up"))
                     continue
                 fences[tp] = fence
         unowned = self._replace_stuck(fences, owned)
@@ -420,13 +411,13 @@ class FencedCommits:
                     fence,
                     fence.commit,
                     (
-                        item_to_commit(tp, offsets[tp], metadata.get(tp, "")),
+                        [item_to_commit(each, offsets[each], metadata.get(each, "")) for each in shards[tp]],
                         self._group,
                         self._timeout,
                         owned,
                         begin,
                         landed,
-                        letters.get(tp, NONE),
+                        {each: letters[each] for each in shards[tp] if each in letters},
                         carried.get(tp),
                     ),
                 )
@@ -434,11 +425,12 @@ class FencedCommits:
                 if tp not in unowned
             }
         )
-        for tp, end in (ends | unowned).items():
-            if isinstance(end, int):
-                outcome.done[tp] = end
-                if (written := fences[tp].landed) is not None:
-                    outcome.landed[tp] = written
+        for of, end in (ends | unowned).items():
+            if isinstance(end, Mapping) and (written := fences[of].landed) is not None:
+                outcome.landed[of] = written
+        for tp, end in ((tp, end) for of, end in (ends | unowned).items() for tp in shards[of]):
+            if isinstance(end, Mapping):
+                outcome.done.update({tp: end[tp]} if tp in end else {})
             elif isinstance(end, _RefusedError):
                 outcome.refused[tp] = str(end)
             elif letters.get(tp) and isinstance(end, KafkaException):
@@ -451,6 +443,13 @@ class FencedCommits:
             else:
                 outcome.failed[tp] = _why(end)
         return outcome
+
+    def _shards(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[TopicPartition]]:
+        """Group partitions by the one that their shard is known by."""
+        found: dict[TopicPartition, list[TopicPartition]] = {}
+        for tp in sorted(partitions):
+            found.setdefault(self._state.lead(tp), []).append(tp)
+        return found
 
     def _replace_stuck(
         self, fences: dict[TopicPartition, _Fence], owned: Owned
@@ -499,7 +498,7 @@ class FencedCommits:
         producer is gone: from then on nothing of it can take effect.
         """
         with self._lock:
-            gone = {tp: self._fences.pop(tp, None) for tp in partitions}
+            gone = {tp: self._fences.pop(self._state.lead(tp), None) for tp in partitions}
         # Ending a producer may take a moment, and must not wait for others to begin.
         for tp, fence in gone.items():
             if fence is None:
@@ -555,7 +554,7 @@ class FencedCommits:
         config = self._config | {
             "transactional.id": transactional_id(self._cluster, self._group.group_id, *tp),
         }
-        if self._has_state(tp[0]):
+        if self._state.has(tp[0]):
             config |= BULK
         return open_client(Producer, config)
 

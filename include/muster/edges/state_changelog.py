@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import AclOperation, ConfigResource  # type: ignore[attr-defined]  # exported, not by name
 
+from muster.core.state_topics import not_co_partitioned
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import TopicLister
 from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError, client_config, next_step, open_client
@@ -155,14 +156,16 @@ def _produce(producer: Producer, until: float, *record: Any, **more: Any) -> Non
 
 
 class ChangelogTopic:
-    """The changelog of `topic` at `settings`. Raises `KafkaError` naming the topic and the next step."""
+    """The changelog of `topics`, which share their state, at `settings`; it has the name of the first. Raises
+    `KafkaError` naming the topic and the next step."""
 
-    def __init__(self, settings: KafkaSettings, cluster: str, topic: str) -> None:
-        self.name = changelog_topic(cluster, topic)
+    def __init__(self, settings: KafkaSettings, cluster: str, topics: Sequence[str]) -> None:
+        self.name = changelog_topic(cluster, topics[0])
         self.partitions = 0
         """Those of the topic, once `ensure` has looked."""
         self._settings = settings
-        self._topic = topic
+        self._topic = topics[0]
+        self._topics = topics
 
     def ensure(self) -> str:
         """Make it unless it is there, check it, and return its id."""
@@ -172,24 +175,25 @@ class ChangelogTopic:
             )
         with closing(Admin(self._settings)) as admin:
             lister = TopicLister(self._settings, admin)
-            found = lister.identities({self.name, self._topic})
+            found = lister.identities({self.name, *self._topics})
             there = lister.list_partitions()
-            wanted = there.get(self._topic, frozenset())
-            if not wanted:
-                raise self._error(f"topic {self._topic!r} is not there")
+            wanted = self._wanted(there)
             if self.name in found.absent:
-                admin.make_topic(self.name, len(wanted), TOPIC_CONFIG, f"changelog {self.name!r}: it")
+                admin.make_topic(self.name, wanted, TOPIC_CONFIG, f"changelog {self.name!r}: it")
                 found = lister.identities({self.name})
             else:
-                self._compare(len(there.get(self.name, ())), len(wanted))
+                self._compare(len(there.get(self.name, ())), wanted)
             self._check(admin)
-        self.partitions = len(wanted)
+        self.partitions = wanted
         return found.ids.get(self.name, "")
 
     def examine(self, listed: Mapping[str, Collection[int]]) -> list[str]:
         """Return what is wrong with it, each with the next step; nothing is made. `listed` are the partitions of the
         topics that this user may see."""
-        wanted = len(listed[self._topic])
+        try:
+            wanted = self._wanted(listed)
+        except KafkaError as error:
+            return [str(error)]
         with closing(Admin(self._settings)) as admin:
             if self.name not in listed:
                 try:
@@ -212,6 +216,16 @@ class ChangelogTopic:
                 except KafkaError as error:
                     found.append(str(error))
             return found
+
+    def _wanted(self, listed: Mapping[str, Collection[int]]) -> int:
+        """Return how many partitions each of the topics has. Raises `KafkaError` unless they are co-partitioned."""
+        counts = {topic: len(listed.get(topic, ())) for topic in self._topics}
+        for topic, count in counts.items():
+            if not count:
+                raise self._error(f"topic {topic!r} is not there")
+        if len({*counts.values()}) > 1:
+            raise self._error(not_co_partitioned(counts))
+        return counts[self._topic]
 
     def _compare(self, has: int, wanted: int) -> None:
         if has != wanted:

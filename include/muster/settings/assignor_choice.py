@@ -13,6 +13,7 @@ from typing import Any
 from muster.core.assignors import BUILT_IN, Assignor, AssignorError, load_assignor
 from muster.core.overrides import NO_OVERRIDES, AssignorChoice, Overrides
 from muster.settings.cluster_settings import AssignorSettings, ClusterSettings
+from muster.settings.shared_state import why_split
 
 
 def choosable(cluster: ClusterSettings) -> list[str]:
@@ -31,6 +32,8 @@ def load_chosen(cluster: ClusterSettings, name: str, options: Mapping[str, Any])
             f"assignor {name!r} may not be chosen by hand; there are: {', '.join(choosable(cluster))}. To allow it, "
             f"add it to 'allowed_assignors' of cluster {cluster.name!r} in the settings"
         )
+    if wrong := why_split(cluster.state, name, options):
+        raise AssignorError(wrong)
     return load_assignor(name, options)
 
 

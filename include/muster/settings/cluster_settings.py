@@ -22,9 +22,11 @@ from pydantic import (
 from muster.core.overrides import TopicOverride
 from muster.core.parking import OnPoison
 from muster.core.seeking import StartingOffsets
+from muster.core.state_topics import StateTopics
 from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
 from muster.settings.consumer import LEAST_READ_AHEAD, TopicHandler, default_dead_letter_topic, dotted
+from muster.settings.shared_state import why_not_shared
 from muster.settings.source_options import (
     LIMIT,
     MIN_PARTITIONS,
@@ -244,8 +246,13 @@ class ConsumersSettings(_Settings):
     ] = Field(default_factory=dict)
     """Records a second of a topic, over all consumers, by regular expressions that match its whole name; the first
     that matches counts. A number is for each topic."""
-    state: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = ()
-    """The topics with state by key, by regular expressions that match their whole names."""
+    state: tuple[
+        Annotated[str, AfterValidator(check_pattern)]
+        | tuple[Annotated[str, AfterValidator(check_topic)], ...],
+        ...,
+    ] = ()
+    """The topics with state by key, by regular expressions that match their whole names; a list names topics that
+    share it, see `muster.core.state_topics`."""
     state_folder: Annotated[str, AfterValidator(_no_or_absolute)] = ""
     """Where consumers keep the local stores; empty: below the folder for temporary files."""
     on_poison: OnPoison = OnPoison.PARK
@@ -461,9 +468,10 @@ class ClusterSettings(_Settings):
                 )
         return self
 
-    def has_state(self, topic: str) -> bool:
-        """Tell whether a topic has state by key."""
-        return any(re.fullmatch(pattern, topic) for pattern in self.consumers.state)
+    @property
+    def state(self) -> StateTopics:
+        """Which topics have state by key."""
+        return StateTopics(self.consumers.state)
 
     @model_validator(mode="after")
     def _state(self) -> ClusterSettings:
@@ -472,6 +480,14 @@ class ClusterSettings(_Settings):
                 "'consumers.state' needs 'fencing: true': state is written in the transaction that fences its "
                 "offset. Take 'fencing: false' out"
             )
+        if wrong := why_not_shared(
+            self.state,
+            [topic for group in self.state.groups for topic in group if self.topics.includes(topic)],
+            self.consumers.handlers,
+            self.assignor.name,
+            self.assignor.options,
+        ):
+            raise ValueError(f"'consumers.state': {wrong}")
         if self.consumers.state and min_partitions(self.consumers.source_options) > 1:
             raise ValueError(
                 f"'consumers.state' and 'consumers.source_options.{MIN_PARTITIONS}' exclude each other: one task "

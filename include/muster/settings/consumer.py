@@ -106,8 +106,8 @@ class ConsumerSettings(BaseModel):
     """Bytes that an executor holds of what is read ahead; None: an eighth of its heap, at most 64 MB."""
     max_rate: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Records a second of a topic, by regular expressions of whole names; the first that matches counts."""
-    state: tuple[str, ...] = ()
-    """The topics with state by key, as regular expressions of whole names."""
+    state: tuple[str | tuple[str, ...], ...] = ()
+    """The topics with state by key, as regular expressions of whole names, or as lists of names that share it."""
     state_folder: str = ""
     """Where the local stores are; empty: a folder of the user's in that for temporary files."""
     source_options: dict[str, str] = Field(default_factory=dict)

@@ -44,9 +44,9 @@ from muster.core.patience import Patience
 from muster.core.progress import Look
 from muster.core.state_machine import _Draft, _Inputs
 from muster.edges import consul_members, zookeeper_transitions
+from muster.edges.commit_outcome import CommitOutcome
 from muster.edges.consul import ConsulCatalog, ConsulError, Members, OverrideStore
 from muster.edges.consul_members import to_membership
-from muster.edges.kafka_fencing import CommitOutcome
 from muster.edges.status import StatusResult
 from muster.edges.zookeeper import TopicStore
 from muster.edges.zookeeper_session import Operation

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from muster.commands.actions.shared_state import check_exclusion
 from muster.commands.command import Actor, CommandError, CommandOutcome, listed
 from muster.core.overrides import Override
 from muster.core.partition_list import format_partitions
@@ -82,6 +83,7 @@ def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> CommandO
     """Keep `consumer` from `topic`. Raises `CommandError` if one is unknown, or the consumer is excluded already."""
     target.check_topic(topic)
     target.check_consumer(consumer)
+    check_exclusion(target, consumer, topic)
     if not target.consul.overrides.exclude(consumer, topic, by=actor.name, why=actor.reason, at=actor.at):
         standing = target.consul.overrides.read().exclusions.get((consumer, topic))
         raise _already(target, consumer, f"excluded from topic {topic!r}", standing, "include")

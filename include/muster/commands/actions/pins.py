@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from muster.commands.actions.shared_state import check_pin
 from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.core.overrides import Pin
 from muster.core.partition_list import format_partitions
@@ -33,6 +34,7 @@ def pin(
     before = consul.overrides.read()
     if (exclusion := before.exclusions.get((consumer, topic))) is not None:
         raise CommandError(f"consumer {exclusion}; include it first, or pin to another consumer")
+    check_pin(target, topic, partitions, consumer)
     for partition in sorted(partitions):
         consul.overrides.pin(topic, partition, consumer, by=actor.name, why=actor.reason, at=actor.at)
     named = format_partitions(partitions)

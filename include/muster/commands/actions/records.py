@@ -109,7 +109,7 @@ def _words(
     }[answer]
     state = (
         "; it changes no state by key"
-        if answer is not Answer.RETRY and target.cluster.has_state(tp[0])
+        if answer is not Answer.RETRY and target.cluster.state.has(tp[0])
         else ""
     )
     failed = f"it failed {record.attempts} times alone at consumer {owner}"

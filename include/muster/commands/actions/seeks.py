@@ -24,7 +24,16 @@ from muster.commands.command import Actor, CommandError, CommandOutcome, Foresee
 from muster.core.model import Seek, SeekState, TopicAssignment, TopicPartition
 from muster.core.overrides import Overrides, SeekRequest, flow_scope
 from muster.core.partition_list import format_partitions
-from muster.core.seeking import Bounds, SeekError, To, effect, new_id, offset_for, parse_destination
+from muster.core.seeking import (
+    Bounds,
+    Destination,
+    SeekError,
+    To,
+    effect,
+    new_id,
+    offset_for,
+    parse_destination,
+)
 from muster.core.wire import readable
 
 if TYPE_CHECKING:
@@ -108,16 +117,17 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
     without a topic all. The owner, or the coordinator, commits that, so that no backup brings them back. Raises
     `CommandError` if there are none."""
     consul, cluster = target.consul, target.cluster.name
-    concerned = _concerned(cluster, topic, partitions, consul.overrides.read())
+    concerned = _concerned(target, topic, partitions, consul.overrides.read())
     shown = format_partitions(partitions) if partitions else ""
-    found, _ = partitions_of(target, topic, partitions)
+    seek_id = new_id(actor.at, *(request.id for request in concerned.values()))
+    found, _ = partitions_of(target, "", frozenset())
     for tp, request in concerned.items():
         assignment = found.get(tp)
         if assignment is None or assignment.topic_id != request.topic_id:
             consul.overrides.drop_seek(*tp)
             continue
-        state = SeekState.SKIP if target.cluster.has_state(tp[0]) else None
-        taken_back = Seek(new_id(actor.at, request.id), None, state=state)
+        state = SeekState.SKIP if target.cluster.state.has(tp[0]) else None
+        taken_back = Seek(seek_id, None, state=state)
         consul.overrides.seek(*tp, taken_back, request.topic_id, by=actor.name, why=actor.reason, at=actor.at)
     lines = (
         f"{len(concerned)} seek(s) of {flow_scope(topic, shown)} of cluster {cluster} are taken back: {actor}",
@@ -130,8 +140,8 @@ def foresee_cancelling(target: Target, _actor: Actor, topic: str, partitions: fr
     """Return which seeks are taken back, and where their partitions go on then, and change nothing. Raises
     `CommandError` as `cancel_seek` does."""
     decided = target.consul.overrides.read()
-    concerned = _concerned(target.cluster.name, topic, partitions, decided)
-    found, _ = partitions_of(target, topic, partitions)
+    concerned = _concerned(target, topic, partitions, decided)
+    found, _ = partitions_of(target, "", frozenset())
     bounds, unread = read_bounds(target, {tp: found[tp] for tp in concerned if tp in found})
     return Foreseen(
         tuple(
@@ -154,7 +164,7 @@ def _goes_on(bounds: Bounds | None) -> str:
 
 
 def _concerned(
-    cluster: str, topic: str, partitions: frozenset[int], decided: Overrides
+    target: Target, topic: str, partitions: frozenset[int], decided: Overrides
 ) -> dict[TopicPartition, SeekRequest]:
     """Return the seeks that are not carried out, of what is named. Raises `CommandError` if there are none."""
     if partitions and not topic:
@@ -162,12 +172,14 @@ def _concerned(
     concerned = {
         (of, number): each
         for (of, number), each in sorted(decided.seeks.items())
-        if topic in {"", of} and (not partitions or number in partitions) and each.offset is not None
+        if (not topic or topic in target.cluster.state.together(of))
+        and (not partitions or number in partitions)
+        and each.offset is not None
     }
     if not concerned:
         scope = flow_scope(topic, format_partitions(partitions) if partitions else "")
         raise CommandError(
-            f"no seek of {scope} is waiting in cluster {cluster!r}; it may have been carried out"
+            f"no seek of {scope} is waiting in cluster {target.cluster.name!r}; it may have been carried out"
         )
     return concerned
 
@@ -187,6 +199,7 @@ def _plan(
     try:
         destination = parse_destination(to, actor.at)
         moment = destination.value if destination.to is To.TIME else None
+        _check_shared(target, topic, destination)
         assigned = _assigned(target, topic, partitions)
         chosen = _check_state(target, {of for of, _ in assigned}, rebuild, state)
         if chosen:
@@ -210,10 +223,21 @@ def _plan(
     return dict(sorted(planned.items())), chosen
 
 
+def _check_shared(target: Target, topic: str, destination: Destination) -> None:
+    """Raise `CommandError` for a number of records where a topic shares its state: it means nothing for two."""
+    groups = [target.cluster.state.together(topic)] if topic else target.cluster.state.groups
+    shared = [each for group in groups if len(group) > 1 for each in group]
+    if shared and destination.to in {To.OFFSET, To.BY}:
+        raise CommandError(
+            f"a seek moves all topics that share their state, {listed(shared)}, and an offset or a number of records "
+            "is of one; write a moment, a time ago, earliest, latest, committed or changelog"
+        )
+
+
 def _check_state(target: Target, topics: set[str], rebuild: bool, state: str) -> SeekState | None:
     """Return what becomes of the state of `topics`, None if they have none. Raises `CommandError` where that is not
     said, or said of a topic without state."""
-    has = sorted(topic for topic in topics if target.cluster.has_state(topic))
+    has = sorted(topic for topic in topics if target.cluster.state.has(topic))
     if state and state not in set(SeekState):
         raise CommandError(f"state {state[:100]!r}: write {', '.join(SeekState)}")
     if not has:
@@ -271,12 +295,13 @@ def _check_versions(target: Target) -> None:
 def _assigned(
     target: Target, topic: str, partitions: frozenset[int]
 ) -> dict[TopicPartition, TopicAssignment]:
-    """Return the partitions that are named, with the assignment of their topic. Raises `CommandError` for a topic
-    that has none."""
+    """Return the partitions that are named, with the assignment of their topic, and those with these numbers of the
+    topics that share their state with it. Raises `CommandError` for a topic that has none."""
     with target.store() as store:
         snapshots, unreadable = readable(store.snapshots())
     chosen: dict[TopicPartition, TopicAssignment] = {}
-    for of in [topic] if topic else sorted(snapshots.keys() | unreadable.keys()):
+    together = target.cluster.state.together(topic)
+    for of in together if topic else sorted(snapshots.keys() | unreadable.keys()):
         found = snapshots.get(of)
         if found is None or found.assignment is None:
             raise CommandError(

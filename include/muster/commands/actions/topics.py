@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from muster.commands.actions.shared_state import check_unsubscribing
 from muster.commands.command import Actor, CommandError, CommandOutcome, listed
+from muster.core.overrides import TopicOverride
 from muster.core.subscription import Subscription, check_pattern, matches
 from muster.core.wire import WireError, check_topic
 
@@ -66,6 +68,12 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Comm
             f"cluster {cluster.name!r} is not subscribed to {kind} {topic}; its topics are: "
             f"{listed({*standing, *reads.named()})}"
         )
+    undone = [d for d in now.subscriptions if (d.selector, d.pattern) != (topic, pattern)]
+    decided = TopicOverride(
+        selector=topic, pattern=pattern, subscribed=False, by=actor.name, at=actor.at, why=actor.reason
+    )
+    reads_then = cluster.topics.read_with([*undone, decided])
+    check_unsubscribing(target, [each for each in concerned if not reads_then.includes(each)])
     # In this order: one that is subscribed as well counts as unsubscribed from the first step on.
     consul.overrides.decide_topic(
         topic, pattern=pattern, subscribed=False, by=actor.name, why=actor.reason, at=actor.at

@@ -75,7 +75,8 @@ class Failing:
                 else None,
             )
             self._parked.park_damaged()
-            readable = self._parked.readable(may) - not_read.keys() - own.uncommitted()
+            readable = self._parked.readable(may) - not_read.keys() - own.shards.uncommitted()
+            readable -= self._before_timers()
             if again := self.unreadable.due(readable):
                 return dict.fromkeys(again)
             turn = self._apart.next(readable - self.unreadable.all.keys(), now)
@@ -87,10 +88,15 @@ class Failing:
         topics."""
         due = self._states().due() & set(idle)
         with self._shared.locked() as own:
-            due -= own.not_read(self._clock()).keys() | own.uncommitted()
+            due -= own.not_read(self._clock()).keys() | own.shards.uncommitted()
             due -= self._parked.all.keys()
             of = self._handler_of(min(due)[0]) if due else 0
             return frozenset(tp for tp in due if self._handler_of(tp[0]) == of)
+
+    def _before_timers(self) -> set[TopicPartition]:
+        """Return the partitions of shards of which a timer has failed: whichever is read, the timer fails again."""
+        failed = [tp for tp, why in self._parked.all.items() if why.timer]
+        return {each for tp in failed for each in self._states().topics.shard(tp)}
 
     def planned(
         self,

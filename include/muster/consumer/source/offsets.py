@@ -121,6 +121,15 @@ def parts(ranges: Ranges, number: int) -> dict[Part, OffsetRange]:
     }
 
 
+def joined(ranges: Mapping[Part, OffsetRange], of: Mapping[Part, Part]) -> dict[Part, OffsetRange]:
+    """Return a range for what is to be read by one task, by `of`, as large as all of that together."""
+    found: dict[Part, OffsetRange] = {}
+    for part, (start, end) in ranges.items():
+        begin, upto = found.get(of[part], (start, start))
+        found[of[part]] = (begin, upto + end - start)
+    return found
+
+
 def slots(ranges: Mapping[Part, OffsetRange], number: int, before: Mapping[Part, int]) -> dict[Part, int]:
     """Choose which of `number` tasks reads each part: that which read it `before`, as far as it is about even.
 

@@ -219,7 +219,9 @@ class Planner:
         }
         # A rebuild, and of a partition with state any seek and loss, is a commit of its own.
         alone = {tp for tp, seek in plan.sought.items() if seek.rebuild}
-        alone |= {tp for tp in plan.sought.keys() | plan.jumps.keys() if self._agent.states.has(tp[0])}
+        topics = self._agent.states.topics
+        moved = [tp for tp in plan.sought.keys() | plan.jumps.keys() if topics.has(tp[0])]
+        alone |= {each for tp in moved for each in topics.shard(tp)}
         ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys() - alone
         return {
             tp: ends[tp] if most is None else min(ends[tp], plan.positions[tp] + most)
@@ -261,12 +263,14 @@ class Planner:
 
     def _batch(self, ranges: Ranges, ends: Mapping[TopicPartition, int], parallelism: int) -> NextBatch:
         parts = offsets.parts(ranges, min(self._min_tasks, parallelism))
-        self._slots = offsets.slots(parts, max(1, min(parallelism, len(parts))), self._slots)
+        of = {part: (self._agent.states.topics.lead(part[0]), part[1]) for part in parts}
+        together = offsets.joined(parts, of)  # one task reads all of a shard
+        self._slots = offsets.slots(together, max(1, min(parallelism, len(together))), self._slots)
         tasks: list[dict[str, TaskRangesJson]] = [
             {} for _ in range(1 + max(self._slots.values(), default=-1))
         ]
-        for (tp, part), slot in sorted(self._slots.items()):
-            (begin, end), (start, to) = ranges[tp], parts[tp, part]
+        for (tp, part), (start, to) in sorted(parts.items()):
+            (begin, end), slot = ranges[tp], self._slots[of[tp, part]]
             # As if the next batch had as many records; the topic's end is the furthest that can be read ahead.
             then = min(end + start - begin, max(end, ends.get(tp, end)))
             cluster = tasks[slot].setdefault(self._sources[tp[0]].bootstrap_servers, {})

@@ -1,8 +1,8 @@
 """What runs in the scan's own tasks: the rows of a shard and its state become output and changes.
 
-One process reads all records of a partition, so nothing is shuffled. The rows of a key come in the order of their
-offsets, and the keys in that of their first row. A shard's result is one row beside those of the output: what it is
-of, its changes, and the records for a topic.
+One process reads all records of a shard, so nothing is shuffled. The rows of a key come topic by topic, as the shard
+names them, and of each in the order of their offsets; the keys in that of their first row. A shard's result is one
+row beside those of the output: what it is of, its changes, and the records for a topic.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from muster.consumer.state.handle import (
 )
 from muster.consumer.state.initial import LARGEST as LARGEST_INITIAL
 from muster.consumer.state.initial import Initial
-from muster.consumer.state.position import Variable
+from muster.consumer.state.position import Place, Position, Variable
 from muster.consumer.state.store import Readers
 from muster.core.model import TopicPartition
 
@@ -60,16 +60,20 @@ class ShardTask:
     upto: int
     generation: int
     now: int
-    top: int | None
+    places: Mapping[str, Place]
+    """Where it is in each of its topics, in the order in which their rows come."""
     known: Mapping[str, Variable]
     """The variables as they were written."""
     declared: Mapping[str, Variable]
     """Those that the processor has."""
     tp: TopicPartition
-    done: int = 0
-    """Records before that offset do not change the state."""
     dropped: frozenset[tuple[int, str]] = frozenset()
     """Timers that a person dropped: their moments, and the digests of their keys."""
+
+    @property
+    def top(self) -> int | None:
+        """The largest event time that all of its topics have reached."""
+        return Position(self.places).top
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,8 @@ class Result:
     output: pa.Table
     keys: list[bytes]
     values: list[bytes | None]
-    top: int | None
+    tops: Mapping[str, int | None]
+    """The largest event times, by topic."""
     late: int
     size: int = 0
     """Bytes of the changes, without those of the initial state."""
@@ -129,10 +134,8 @@ def _run(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     rows = pa.Table.from_batches(filled)
     schema = pa.schema(work.returned)
     user = _pack(work.user)
-    for tp, of_shard in _by_shard(rows):
-        if tp not in work.shards:
-            raise StateError(f"topic {tp[0]!r}, partition {tp[1]} is not in the batch; pass on its own rows")
-        task = work.shards[tp]
+    for task, of_shard in _by_shard(rows, work.shards.values()):
+        tp = task.tp
         below = _readers.at(Path(task.folder))
         try:
             if below.mark.upto != task.upto:
@@ -155,7 +158,7 @@ def _run(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
             if not work.to_topic:
                 for batch in result.output.to_batches():
                     yield _widened(batch, schema)
-            said |= {"top": result.top, "late": result.late, "size": result.size}
+            said |= {"tops": result.tops, "late": result.late, "size": result.size}
             sent = _written(result.output) if work.to_topic and result.output.num_rows else None
             changes = packed(result.keys, result.values)
         yield pa.record_batch(
@@ -169,15 +172,24 @@ def _run(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         )
 
 
-def _by_shard(rows: pa.Table) -> Iterator[tuple[TopicPartition, pa.Table]]:
-    """Yield the rows of each partition, in the order of their offsets."""
+def _by_shard(rows: pa.Table, shards: Iterable[ShardTask]) -> Iterator[tuple[ShardTask, pa.Table]]:
+    """Yield the rows of each shard, topic by topic, and of each in the order of their offsets."""
+    of = {(topic, task.tp[1]): task for task in shards for topic in task.places}
     codes = _codes([rows.column("topic"), rows.column("partition")])
+    found: dict[TopicPartition, dict[str, pa.Table]] = {}
     for code in range(int(codes.max()) + 1):
-        of_shard = rows if codes.max() == 0 else rows.filter(pa.array(codes == code))
-        offsets = of_shard.column("offset").to_numpy()
+        part = rows if codes.max() == 0 else rows.filter(pa.array(codes == code))
+        offsets = part.column("offset").to_numpy()
         if np.any(offsets[1:] < offsets[:-1]):
-            of_shard = of_shard.take(pa.array(np.argsort(offsets, kind="stable")))
-        yield (of_shard.column("topic")[0].as_py(), of_shard.column("partition")[0].as_py()), of_shard
+            part = part.take(pa.array(np.argsort(offsets, kind="stable")))
+        tp = (part.column("topic")[0].as_py(), part.column("partition")[0].as_py())
+        if tp not in of:
+            raise StateError(f"topic {tp[0]!r}, partition {tp[1]} is not in the batch; pass on its own rows")
+        found.setdefault(of[tp].tp, {})[tp[0]] = part
+    for tp, parts in found.items():
+        task = of[tp]
+        in_order = [parts[topic] for topic in task.places if topic in parts]
+        yield task, in_order[0] if len(in_order) == 1 else pa.concat_tables(in_order)
 
 
 def compute(
@@ -186,16 +198,18 @@ def compute(
     """Compute one shard, with its rows, or without for what is due. Raises what the user's code raises, and
     `TooManyChangesError` unless there is but one row."""
     watermark = None if task.top is None else task.top - work.delay
-    top, late = task.top, 0
-    if rows is not None and task.done:
-        rows = rows.filter(pc.greater_equal(rows.column("offset"), task.done))
+    tops, late = {topic: place.top for topic, place in task.places.items()}, 0
+    if rows is not None:
+        rows = _not_done(rows, task)
     smaller = rows is not None and rows.num_rows > 1
     if rows is not None and work.time_mode == EVENT_TIME:
         moments = _microseconds(rows.column(work.event_time))
-        known = moments[~np.isnan(moments)]
-        if len(known):
-            latest = int(known.max() // 1000)
-            top = latest if top is None else max(top, latest)
+        for topic, top in tops.items():
+            mine = moments if len(tops) == 1 else moments[_of_topic(rows, topic)]
+            known = mine[~np.isnan(mine)]
+            if len(known):
+                latest = int(known.max() // 1000)
+                tops[topic] = latest if top is None else max(top, latest)
         if watermark is not None:
             keep = ~(moments <= 1000 * watermark)
             late = int(len(keep) - keep.sum())
@@ -207,7 +221,22 @@ def compute(
         out = _checked(work.user(table, state), work) if table is not None and table.num_rows else _none(work)
     else:
         out = _process(work, task, overlay, rows, watermark, initial)
-    return Result(out, *overlay.written(), top, late, overlay.size - overlay.begun)
+    return Result(out, *overlay.written(), tops, late, overlay.size - overlay.begun)
+
+
+def _not_done(rows: pa.Table, task: ShardTask) -> pa.Table:
+    """Return the rows that may change the state."""
+    for topic, place in task.places.items():
+        if place.done:
+            counts = pc.greater_equal(rows.column("offset"), place.done)
+            if len(task.places) > 1:
+                counts = pc.or_(counts, pa.array(~_of_topic(rows, topic)))
+            rows = rows.filter(counts)
+    return rows
+
+
+def _of_topic(rows: pa.Table, topic: str) -> Any:
+    return pc.equal(rows.column("topic"), topic).to_numpy()
 
 
 def _process(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 AT_A_TIME = 4
 """Shards that are restored at a time."""
+NAMED_AFTER = 10.0
+"""Seconds after which a partition is named that waits for others of its shard."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds until a shard that failed is tried again, at first and at most."""
 
@@ -39,6 +42,8 @@ class Keeper:
         self._again: dict[TopicPartition, tuple[int, float, float]] = {}
         """By partition: for which claim epoch it failed, when it is tried again, and the pause."""
         self._asked: dict[TopicPartition, int] = {}
+        self._waiting: dict[TopicPartition, float] = {}
+        """Since when partitions wait for others of their shards."""
 
     def stop(self) -> None:
         """End the loop, and what is being restored."""
@@ -53,8 +58,10 @@ class Keeper:
                 with self._agent.shared.locked() as own:
                     due = self._due(own)
                     held = {tp: one.claim_epoch for tp, one in own.held.items() if one.has_state}
+                    waiting = own.shards.waiting()
                 self._asked = held
                 self._states.keep(held)
+                self._name_waiting(waiting)
                 for tp in self._again.keys() - held.keys():
                     del self._again[tp]
                     self._agent.problems.note(_problem(tp), None)
@@ -66,11 +73,29 @@ class Keeper:
             self._stopped.set()
             self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def _name_waiting(self, waiting: Mapping[TopicPartition, Sequence[TopicPartition]]) -> None:
+        """Name the partitions that have waited for others of their shards for longer than a hand-over takes."""
+        now = time.monotonic()
+        for tp in self._waiting.keys() - waiting.keys():
+            del self._waiting[tp]
+            self._agent.problems.note(_problem(tp), None)
+        for tp, others in waiting.items():
+            if now - self._waiting.setdefault(tp, now) < NAMED_AFTER:
+                continue
+            names = ", ".join(f"topic {topic!r}, partition {partition}" for topic, partition in others)
+            self._agent.problems.note(
+                _problem(tp),
+                f"topic {tp[0]!r}, partition {tp[1]} waits, because it shares its state with {names}, and this "
+                "consumer does not have that: nothing of it is read. See where it is with 'muster status'; it has to "
+                "be assigned to the same consumer, which the assignor co-partitioned does, unless pins, exclusions "
+                "or consumers' topics keep it from that",
+            )
+
     def _due(self, own: Ownership) -> dict[TopicPartition, ToRestore]:
         now = time.monotonic()
         return {
             tp: asked
-            for tp, asked in own.to_restore().items()
+            for tp, asked in own.shards.to_restore().items()
             if self._busy.get(tp) is None
             and ((again := self._again.get(tp)) is None or again[0] != asked.claim_epoch or again[1] <= now)
         }
@@ -99,10 +124,15 @@ class Keeper:
                     "--state=again' or 'skip'; or an empty state, '--to=earliest --state=rebuild'"
                 )
             elif found is not None and found.position is not None:
-                offset = found.position.offset
+                places = found.position.places
                 with self._agent.shared.change() as own:
-                    commits = None if offset == ANYWHERE or found.chosen else offset
-                    own.restored(tp, asked.claim_epoch, commits)
+                    own.restored(
+                        tp,
+                        asked.claim_epoch,
+                        {}
+                        if found.chosen
+                        else {topic: one.offset for topic, one in places.items() if one.offset != ANYWHERE},
+                    )
         except (KafkaError, StateStoreError, StateError) as error:
             why = f"topic {tp[0]!r}, partition {tp[1]}: its state is not restored: {error}; it is tried again"
         except Exception as error:

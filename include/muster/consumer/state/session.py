@@ -188,10 +188,13 @@ class BatchState:
                 f"the {'function' if form == ARROW else 'processor'} cannot be sent to Spark's Python processes: "
                 f"{error}; open connections in init, and keep nothing in it that cannot be pickled"
             ) from error
-        begins = {**self.due, **{tp: begin for tp, (begin, _) in self.ranges.items()}}
-        views = {tp: self.states.view(tp, begin) for tp, begin in begins.items()}
+        begins: dict[TopicPartition, dict[str, int]] = {}
+        for tp, at in (*self.due.items(), *((tp, begin) for tp, (begin, _) in self.ranges.items())):
+            begins.setdefault(self.states.topics.lead(tp), {})[tp[0]] = at
+        views = {tp: self.states.view(tp, at) for tp, at in begins.items()}
         shards = {tp: self._task(tp, view, loads(packed), mode, variables) for tp, view in views.items()}
-        begin = {tp: view.partitions for tp, view in views.items() if view.fresh and tp in self.ranges}
+        with_records = {self.states.topics.lead(tp) for tp in self.ranges}
+        begin = {tp: view.partitions for tp, view in views.items() if view.fresh and tp in with_records}
         work = Work(
             form,
             loads(packed),
@@ -213,7 +216,7 @@ class BatchState:
 
     def _check_use(self, form: str, frame: DataFrame, user: Any) -> None:
         for name, _ in (*self.ranges, *self.due):
-            if not self.states.has(name):
+            if not self.states.topics.has(name):
                 raise StateError(
                     f"topic {name!r} has no state; name it in 'state' of the cluster's consumers, as a regular "
                     "expression of whole topic names"
@@ -261,11 +264,10 @@ class BatchState:
             view.upto,
             position.generation,
             view.now,
-            position.top,
+            position.places,
             dict(position.variables),
             handle.variables(),
             tp,
-            position.done,
             view.dropped,
         )
 
@@ -287,8 +289,7 @@ class BatchState:
                     "out of source_options, and give the frame as it was read, with no repartition or join before"
                 )
             if "size" not in said:
-                begin, end = self.ranges[tp]
-                self.states.changed(tp, end - begin, 2 * work.most)
+                self.states.changed(tp, self._records(tp), 2 * work.most)
                 too_large.append(tp)
                 continue
             keys, values = unpacked(row[CHANGES])
@@ -296,7 +297,7 @@ class BatchState:
             sent = pa.table(
                 {"key": pa.array(out_keys, pa.binary()), "value": pa.array(out_values, pa.binary())}
             )
-            found[tp] = Result(sent, keys, values, said["top"], said["late"], said["size"])
+            found[tp] = Result(sent, keys, values, said["tops"], said["late"], said["size"])
         if too_large:
             raise LargeBatchError(f"{too_large} would change more than {work.most} bytes")
         alone = self._without_records(work, found)
@@ -341,12 +342,19 @@ class BatchState:
         result: Result | None,
         topic: str,
     ) -> Computed:
-        begin, end = self.ranges.get(tp) or (self.due[tp], self.due[tp])
+        ranges = self._ranges_of(tp)
         if result is None:  # no row: it has taken no initial state, and dropped no variable
-            return Computed(begin, end, replace(view.position, time=view.now))
-        after = replace(view.position, time=view.now, variables=dict(task.declared), time_mode=work.time_mode)
-        if end > begin:
-            self.states.changed(tp, end - begin, result.size)
+            return Computed(ranges, replace(view.position, time=view.now))
+        places = {name: replace(place, top=result.tops[name]) for name, place in view.position.places.items()}
+        after = replace(
+            view.position,
+            places=places,
+            time=view.now,
+            variables=dict(task.declared),
+            time_mode=work.time_mode,
+        )
+        if records := self._records(tp):
+            self.states.changed(tp, records, result.size)
         if result.late:
             log.warning("topic %r, partition %d: %d late row(s) are dropped", *tp, result.late)
         output = []
@@ -357,9 +365,15 @@ class BatchState:
                 strict=True,
             )
             output = [ToWrite(topic, key, value, ()) for key, value in pairs]
-        return Computed(
-            begin, end, replace(after, top=result.top), result.keys, result.values, output, result.late
-        )
+        return Computed(ranges, after, result.keys, result.values, output, result.late)
+
+    def _ranges_of(self, shard: TopicPartition) -> dict[str, OffsetRange]:
+        """Return the offsets that the batch has of a shard, by topic."""
+        found = {tp[0]: (at, at) for tp, at in self.due.items() if tp == shard}
+        return found | {tp[0]: of for tp, of in self.ranges.items() if self.states.topics.lead(tp) == shard}
+
+    def _records(self, shard: TopicPartition) -> int:
+        return sum(end - begin for begin, end in self._ranges_of(shard).values())
 
     def close(self) -> None:
         """Let go of the rows that were returned."""

@@ -1,6 +1,7 @@
-"""The shards that this consumer has: one for each partition of a topic with state by key.
+"""The shards that this consumer has: one for each partition of a topic with state by key, or for the partitions with
+one number of topics that share it. A shard is known by its partition of the first of these topics.
 
-A shard is taken up once its partition is claimed: its changelog is read to the end, and what that says is compared
+A shard is taken up once its partitions are claimed: its changelog is read to the end, and what that says is compared
 with the group. A batch is computed from the shard's position; what it changes waits until the commit of its end
 carries it (`carry`), and reaches the local store when Kafka has acknowledged that (`landed`).
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import re
 import tempfile
 import threading
 import time
@@ -27,8 +27,9 @@ from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, Taken
 from muster.consumer.state.restores import Restores
 from muster.consumer.state.store import Change, Mark, Reader, Store, remove
 from muster.consumer.stateless import Stateless
-from muster.core.model import ShardState, TopicPartition
+from muster.core.model import OffsetRange, ShardState, TopicPartition
 from muster.core.ownership import Due, ToRestore
+from muster.core.state_topics import NO_STATE, StateTopics
 from muster.edges.dead_letters import ToWrite
 from muster.edges.state_changelog import (
     KEPT_DELETIONS,
@@ -58,11 +59,10 @@ FILLED = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a batch made of a shard: where it began and ended, the position after it but for `offset` and `seq`, the
+    """What a batch made of a shard: its offsets by topic, the position after it but for offsets and `seq`, the
     changes of keys, and the output."""
 
-    begin: int
-    end: int
+    ranges: Mapping[str, OffsetRange]
     after: Position
     keys: Sequence[bytes] = ()
     values: Sequence[bytes | None] = ()
@@ -94,9 +94,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class _OfCommit:
-    """What a commit carries: which due, the position after it, and what it changes."""
+    """What a commit carries: what is due of each partition, the position after it, and what it changes."""
 
-    due: Due
+    due: Mapping[TopicPartition, Due]
     position: Position
     computed: Computed | None
 
@@ -161,7 +161,7 @@ class Shard:
 
 @dataclass
 class States(Stateless):
-    """The state of the topics that one of `patterns` matches whole, of `cluster`'s consumer `consumer`.
+    """The state of `topics`, of `cluster`'s consumer `consumer`.
 
     Local stores are below `folder`. Thread-safe; `clock` is monotonic, `wall` in seconds since the epoch.
     """
@@ -169,7 +169,7 @@ class States(Stateless):
     cluster: str
     consumer: str
     kafka: KafkaSettings
-    patterns: Sequence[str] = ()
+    topics: StateTopics = NO_STATE
     folder: Path | None = None
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -184,10 +184,6 @@ class States(Stateless):
     def __post_init__(self) -> None:
         self.restores = Restores(lambda: self.clock())  # noqa: PLW0108  tests set the clock later
 
-    def has(self, topic: str) -> bool:
-        """Tell whether a topic has state."""
-        return any(re.fullmatch(pattern, topic) for pattern in self.patterns)
-
     # -- taking up ----------------------------------------------------------------------------------------
 
     def take_up(self, tp: TopicPartition, asked: ToRestore, wanted: Callable[[], bool]) -> TakenUp | None:
@@ -201,8 +197,8 @@ class States(Stateless):
                 config={**self.kafka.config, "bootstrap.servers": asked.source.bootstrap_servers},
                 operation_timeout=self.kafka.operation_timeout,
             )
-            changelog = ChangelogTopic(settings, self.cluster, tp[0])
-            ids = f"{changelog.ensure()}/{asked.source.topic_id}"
+            changelog = ChangelogTopic(settings, self.cluster, self.topics.together(tp[0]))
+            ids = "/".join([changelog.ensure(), *asked.topic_ids.values()])
             name = changelog_topic(self.cluster, tp[0])
             reader = ChangelogReader(settings, asked.source.group_id, name, tp[1])
             try:
@@ -294,11 +290,11 @@ class States(Stateless):
 
     # -- batches ------------------------------------------------------------------------------------------
 
-    def view(self, tp: TopicPartition, begin: int) -> View:
-        """Return a shard as a batch from `begin` on finds it. Raises `StateStoreError`."""
+    def view(self, tp: TopicPartition, begins: Mapping[str, int]) -> View:
+        """Return a shard as a batch finds it that begins at these offsets, by topic. Raises `StateStoreError`."""
         with self._lock:
             shard = self._running(tp)
-            if shard.position.offset not in {ANYWHERE, begin}:
+            if any(shard.position.places[topic].offset not in {ANYWHERE, at} for topic, at in begins.items()):
                 raise _elsewhere(tp)
             now = shard.now(self.clock, self.wall)
             return View(
@@ -313,13 +309,14 @@ class States(Stateless):
                 shard.each = max(each, (shard.each + each) / 2)
 
     def most(self, tp: TopicPartition) -> int | None:
-        """Return the most records of the next batch of a shard, so that its changes are within its share; None for
-        any number."""
+        """Return the most records of a partition in the next batch of its shard, so that the changes of that are
+        within its share; None for any number."""
         with self._lock:
-            shard = self._shards.get(tp)
+            shard = self._shards.get(self.topics.lead(tp))
             if shard is None or not shard.each:
                 return None
-            return max(1, int(FILLED * self.most_changes / len(self._shards) / shard.each))
+            share = FILLED * self.most_changes / len(self._shards) / len(shard.position.places)
+            return max(1, int(share / shard.each))
 
     def reader(self, tp: TopicPartition) -> Reader:
         """Return what reads a shard's store in this process. Raises `StateStoreError`."""
@@ -377,25 +374,40 @@ class States(Stateless):
     # -- commits ------------------------------------------------------------------------------------------
 
     def carry_all(self, due: Mapping[TopicPartition, Due]) -> dict[TopicPartition, Carried]:
-        """Return what the commits of partitions with state carry that may be made now."""
-        carried = {tp: self.carry(tp, one) for tp, one in due.items() if self.has(tp[0])}
+        """Return what the commits of shards carry that may be made now: those of all their partitions are due."""
+        of_shards: dict[TopicPartition, dict[TopicPartition, Due]] = {}
+        for tp, one in due.items():
+            if self.topics.has(tp[0]):
+                of_shards.setdefault(self.topics.lead(tp), {})[tp] = one
+        carried = {tp: self.carry(tp, of_shard) for tp, of_shard in of_shards.items()}
         return {tp: one for tp, one in carried.items() if one is not None}
 
-    def carry(self, tp: TopicPartition, due: Due) -> Carried | None:
-        """Return what the commit of `due` carries; None if the shard is not to be committed now."""
+    def carry(self, tp: TopicPartition, due: Mapping[TopicPartition, Due]) -> Carried | None:
+        """Return what the commit of `due`, of a shard's partitions, carries; None if the shard is not to be committed
+        now."""
         with self._lock:
-            shard = self._shards.get(tp)
-            if shard is None or shard.claim_epoch != due.claim_epoch:
+            shard, known_by = self._shards.get(tp), due.get(tp)
+            if shard is None or known_by is None or shard.claim_epoch != known_by.claim_epoch:
                 return None
-            if shard.chosen and due.note.sought != shard.chosen:
+            of = {topic: one for (topic, _), one in due.items()}
+            places = shard.position.places
+            if any(of.get(topic) is None and place.offset != ANYWHERE for topic, place in places.items()):
                 return None
-            computed = shard.computed
-            if due.note.sought != shard.position.move:
-                computed = None  # a seek has come before it
-            if computed is not None and not _fits(computed, shard.position, due):
+            sought = {t: one.note.sought for t, one in of.items() if one.note.sought != places[t].move}
+            if sought and not _of_all(sought, shard.position):
+                return None
+            if shard.chosen and known_by.note.sought != shard.chosen:
+                return None
+            computed = shard.computed if not sought else None  # a seek has come before it
+            if computed is not None and not _fits(computed, shard.position, of):
                 return None
             after = shard.position if computed is None else replace(computed.after, seq=shard.position.seq)
-            position = moved(after, due.offset, due.note, due.seek)
+            position = moved(
+                after,
+                {topic: one.offset for topic, one in of.items()},
+                {topic: one.note for topic, one in of.items()},
+                known_by.seek,
+            )
             keys: Sequence[bytes] = () if computed is None else computed.keys
             values: Sequence[bytes | None] = () if computed is None else computed.values
             if old := shard.of_lower_rebuilds(position):
@@ -414,10 +426,11 @@ class States(Stateless):
             )
 
     @staticmethod
-    def due_of(landed: Landed) -> Due:
+    def due_of(landed: Landed) -> dict[TopicPartition, Due]:
         """Return what was due of a commit that landed, with the number of the rebuild that was written."""
         of: _OfCommit = landed.carried.of
-        return replace(of.due, note=replace(of.due.note, rebuild=landed.carried.rebuild))
+        rebuild = landed.carried.rebuild
+        return {tp: replace(one, note=replace(one.note, rebuild=rebuild)) for tp, one in of.due.items()}
 
     def landed(self, tp: TopicPartition, landed: Landed) -> None:
         """Bring a shard's store to where Kafka has acknowledged it. Raises `StateStoreError`."""
@@ -469,12 +482,22 @@ class States(Stateless):
             held.close()
 
     def status(self) -> dict[TopicPartition, ShardState]:
-        """Return how each shard stands that runs, is restored or waits for a person."""
-        found = self.restores.status()
+        """Return how each shard stands that runs, is restored or waits for a person, by its partitions. The keys of a
+        shard of several are counted for the first."""
+        found = {
+            each: state for tp, state in self.restores.status().items() for each in self.topics.shard(tp)
+        }
         with self._lock:
             for tp, one in self._shards.items():
-                offset = None if one.position.offset == ANYWHERE else one.position.offset
-                found[tp] = ShardState(*one.size, offset, one.position.seq, late=one.late)
+                for topic, place in one.position.places.items():
+                    offset = None if place.offset == ANYWHERE else place.offset
+                    first = topic == tp[0]
+                    found[topic, tp[1]] = ShardState(
+                        *(one.size if first else (0, 0)),
+                        offset,
+                        one.position.seq,
+                        late=one.late if first else 0,
+                    )
         return found
 
 
@@ -484,9 +507,17 @@ def _elsewhere(tp: TopicPartition) -> StateStoreError:
     )
 
 
-def _fits(computed: Computed, position: Position, due: Due) -> bool:
+def _fits(computed: Computed, position: Position, due: Mapping[str, Due]) -> bool:
     """Tell whether a commit may carry what was computed; it may go on behind records that were lost after that."""
-    return position.offset in {ANYWHERE, computed.begin} and computed.end <= due.offset
+    return all(
+        position.places[topic].offset in {ANYWHERE, begin} and topic in due and end <= due[topic].offset
+        for topic, (begin, end) in computed.ranges.items()
+    )
+
+
+def _of_all(sought: Mapping[str, str], position: Position) -> bool:
+    """Tell whether seeks, by topic, are one of all partitions of the shard, as a seek has to be."""
+    return sought.keys() == position.places.keys() and len({*sought.values()}) == 1
 
 
 def _position(reader: Reader) -> Position | None:
@@ -511,7 +542,7 @@ def _compared(store: Store, position: Position | None, asked: ToRestore, end: in
     finally:
         reader.close()
     rebuild = int.from_bytes(highest, "big") - FIRST if highest else -1
-    return take_up(position, asked.committed, asked.source.topic_id, asked.seek, end, rebuild)
+    return take_up(position, asked.committed, asked.topic_ids, asked.seek, end, rebuild)
 
 
 def _is_outdated(found: TakenUp, position: Position | None, before: Mark) -> bool:

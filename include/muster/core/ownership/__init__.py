@@ -36,7 +36,7 @@ State Transitions
 Each partition is *closed* (not held), *starting*, *running* or *closing*:
 
 - closed -> starting: it is wanted.
-- starting -> running: the planner planned a batch that holds the partition.
+- starting -> running: the planner planned a batch that holds the partition, or it waits for others of its shard.
 - running -> starting: the planner planned without it, or the query ended.
 - starting, running -> closing: it is no longer wanted, or the assignment names another place or another topic.
 - closing -> closed: it may not be read, nothing is outstanding, the handler knows, no claim is under way (see below),
@@ -93,6 +93,9 @@ Invariants
    acknowledged before more of it is planned.
 16. A partition with state by key is offered once its state is `restored`, which begins after its claim. What it has
    outstanding is committed before more of it is planned, and nothing of it is committed before it is restored.
+17. Partitions with one number of topics that share their state are one *shard* (`muster.core.ownership.shards`): they
+   are claimed and offered only while all are held and none is closing, all are due when one is, and they are closed
+   in one step.
 """
 
 from __future__ import annotations

@@ -9,11 +9,13 @@ from typing import TypeVar
 
 from muster.core.deaths import Deaths
 from muster.core.model import OffsetRange, Seek, TopicAssignment, TopicPartition, TopicStatus
-from muster.core.ownership.partition import LONGEST_RENEWAL, Due, Partition, PassOver, ToRestore
+from muster.core.ownership.partition import LONGEST_RENEWAL, Due, Partition, PassOver
 from muster.core.ownership.place import Place
 from muster.core.ownership.query import BatchPlan, Offer, PlanRefusedError, Query, TopicOffer
+from muster.core.ownership.shards import Shards
 from muster.core.ownership.topic import Topic
 from muster.core.positions import NO_NOTE, Committed, Jump, Note
+from muster.core.state_topics import NO_STATE, StateTopics
 
 _T = TypeVar("_T")
 
@@ -23,9 +25,8 @@ class Ownership:
 
     `blocks` are the reasons why nothing is taken up (isolation, stopping, being replaced); they add up. Without a
     query nothing is read, so then partitions close as soon as their commits are acknowledged.
-    `fencing`: the broker refuses late commits. `announces`: the handler asks to know what it has. `has_state` tells
-    of a topic whether its partitions have state by key. `holder` is the token of this process; without one nothing
-    is noted of its end.
+    `fencing`: the broker refuses late commits. `announces`: the handler asks to know what it has. `state` are the
+    topics with state by key. `holder` is the token of this process; without one nothing is noted of its end.
     """
 
     def __init__(
@@ -34,17 +35,18 @@ class Ownership:
         fencing: bool = False,
         announces: bool = False,
         longest_renewal: float = LONGEST_RENEWAL,
-        has_state: Callable[[str], bool] = lambda _topic: False,
+        state: StateTopics = NO_STATE,
         holder: str = "",
     ) -> None:
         self.owner = owner
         self._holder = holder
-        self._has_state = has_state
+        self._state = state
         self._fencing = fencing
         self._announces = announces
         self._longest_renewal = longest_renewal
         self.topics: dict[str, Topic] = {}
         self.held: dict[TopicPartition, Partition] = {}
+        self.shards = Shards(state, self.topics, self.held)
         self.query = Query()
         self.refused: set[TopicPartition] = set()
         """Partitions that were refused, and have not been allowed since."""
@@ -150,13 +152,13 @@ class Ownership:
             for tp, partition in offered.items()
             if partition.planned is not None and partition.planned != ends.get(tp)
         }
-        asked = {tp: partition.open_seek(self.topics[tp[0]]) for tp, partition in offered.items()}
+        seeks = {tp: partition.open_seek(self.topics[tp[0]]) for tp, partition in offered.items()}
         known = {tp for tp, p in offered.items() if p.planned is None and p.in_group and p.source.topic_id}
         return Offer(
             self.query.asked,
             topics,
             again,
-            {tp: seek for tp, seek in asked.items() if seek is not None},
+            {tp: seek for tp, seek in seeks.items() if seek and self.shards.covers(offered[tp], seek)},
             frozenset(known),
         )
 
@@ -172,9 +174,7 @@ class Ownership:
         return self._offerable() != self.query.offered
 
     def _offerable(self) -> frozenset[TopicPartition]:
-        return frozenset(
-            tp for tp, p in self.held.items() if p.offerable and not self.topics[tp[0]].recreated
-        )
+        return frozenset(tp for tp, p in self.held.items() if p.offerable and not self.shards.recreated(p))
 
     def nearby(self) -> dict[str, TopicOffer]:
         """Return, of each Kafka cluster, a topic with a partition that some consumer has, and that partition."""
@@ -315,13 +315,17 @@ class Ownership:
         What was last committed, or claimed, too long ago is due again. `now` is in seconds, of the same clock as that
         of `committed`.
         """
-        return self._by_place(lambda topic, p: p.due(topic, now, self._longest_renewal))
+        found = self._by_place(lambda topic, p: p.due(topic, now, self._longest_renewal))
+        self.shards.with_others(found)
+        return found
 
     def letters(self) -> dict[Place, dict[TopicPartition, Due]]:
         """Return the offsets that are to be committed together with dead letters of records before them, by where
         they belong: of those that a `Due` names, or without these of the record just before. Nothing else of these
         partitions is due meanwhile."""
-        return self._by_place(lambda topic, p: p.due_letters(topic))
+        found = self._by_place(lambda topic, p: p.due_letters(topic))
+        self.shards.with_others(found, letters=True)
+        return found
 
     def committed(self, offsets: Mapping[TopicPartition, Due], now: float) -> None:
         """Take note that Kafka acknowledged these offsets."""
@@ -330,23 +334,12 @@ class Ownership:
                 partition.acknowledged(due, now)
         self._settle()
 
-    def uncommitted(self) -> frozenset[TopicPartition]:
-        """Return the partitions with state of which something is to be committed before more is planned."""
-        return frozenset(tp for tp, p in self.held.items() if p.has_state and p.outstanding)
-
-    def to_restore(self) -> dict[TopicPartition, ToRestore]:
-        """Return the partitions whose state is to be restored."""
-        found = {tp: partition.to_restore(self.topics[tp[0]]) for tp, partition in self.held.items()}
-        return {tp: restore for tp, restore in found.items() if restore is not None}
-
-    def restored(self, tp: TopicPartition, claim_epoch: int, commits: int | None) -> None:
-        """Take note that a partition's state is what changelog and group say. `commits` is the offset that is to be
-        committed once before anything is read, None for none."""
+    def restored(self, tp: TopicPartition, claim_epoch: int, commits: Mapping[str, int]) -> None:
+        """Take note that the state of a shard is what changelog and group say, which is known by the partition `tp`.
+        `commits` are the offsets, by topic, that are to be committed once before anything is read."""
         if (partition := self._claimed_as(tp, claim_epoch)) is None or partition.closing:
             return
-        partition.restored = True
-        if commits is not None:
-            partition.processed, partition.committed = commits, None
+        self.shards.restored(partition, commits)
         self._settle({tp[0]})
 
     def in_group(self) -> dict[Place, dict[TopicPartition, str]]:
@@ -393,7 +386,9 @@ class Ownership:
 
     def unclaimed(self) -> dict[Place, dict[TopicPartition, int]]:
         """Return the partitions that have to be claimed before they can start, with their claim epochs, by place."""
-        return self._by_place(lambda _topic, p: None if p.claimed or p.closing else p.claim_epoch)
+        return self._by_place(
+            lambda _topic, p: p.claim_epoch if p.to_claim and self.shards.whole(p) else None
+        )
 
     def claims_in_use(self) -> dict[Place, dict[TopicPartition, int]]:
         """Return all that is held and claimed, or is to be, with its claim epochs, by place; give up other claims."""
@@ -504,11 +499,14 @@ class Ownership:
 
         `names` are the topics that an event concerned, None for all.
         """
-        for tp, partition in self._of(names).items():
+        names = self.shards.names(names)
+        concerned = self._of(names)
+        for tp, partition in concerned.items():
             topic = self.topics[tp[0]]
             partition.follow(topic, self._wanted(topic), self._fencing)
-            if partition.closed:
-                del self.held[tp]
+        self.shards.close_split(concerned.values())
+        for tp in [tp for tp, partition in concerned.items() if self.shards.closed(partition)]:
+            del self.held[tp]
         self._take_up(names)
         for (name, number), partition in self._of(names).items():
             if number not in self.topics[name].paused:
@@ -522,7 +520,7 @@ class Ownership:
             for tp in ((name, number) for number in self._wanted(topic)):
                 if topic.source is not None and tp not in self.held and tp not in self.refused:
                     self._taken_up += 1
-                    state = self._has_state(name)
+                    state = self._state.has(name)
                     self.held[tp] = Partition(
                         tp,
                         topic.source,
@@ -568,7 +566,7 @@ class Ownership:
         closed, and those whose assignment is of a backup and not obeyed."""
         found: defaultdict[str, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         for (of, number), partition in self._of(None if name is None else {name}).items():
-            running = "starting" if partition.planned is None else "running"
+            running = "running" if self.shards.runs(partition) else "starting"
             found[of]["closing" if partition.closing else running].add(number)
             if self._stopped(partition):
                 found[of]["paused"].add(number)

@@ -52,12 +52,13 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class ToRestore:
-    """A partition whose state is to be restored: for which claim epoch, where, what the group had at the claim, and
-    the seek that is asked for ('': none)."""
+    """A shard whose state is to be restored: for which claim epoch, where, what the group had at the claim and the
+    ids of the topics, both by topic, and the seek that is asked for ('': none)."""
 
     claim_epoch: int
     source: Source
-    committed: Committed | None = None
+    committed: Mapping[str, Committed | None]
+    topic_ids: Mapping[str, str]
     seek: str = ""
 
 
@@ -174,6 +175,11 @@ class Partition:
         """Whether the planner may put it in the next batch."""
         ready = self.claimed and self.announced and self.restored and not self.closing
         return ready and (self.planned is not None or not (self.outstanding or self.pass_over))
+
+    @property
+    def to_claim(self) -> bool:
+        """Whether it is to be claimed before it can start."""
+        return not (self.claimed or self.closing)
 
     @property
     def claim_in_use(self) -> bool:
@@ -402,14 +408,6 @@ class Partition:
         if self.restored:
             self.processed, self.committed = self.stands, None
             self.in_group = False
-
-    def to_restore(self, topic: Topic) -> ToRestore | None:
-        """Return what is to be restored of its state now."""
-        if not self.claimed or self.restored or self.closing:
-            return None
-        seek = topic.seeks.get(self.tp[1])
-        chosen = seek.id if seek is not None and seek.offset is not None else ""
-        return ToRestore(self.claim_epoch, self.source, self.at_claim, chosen)
 
 
 def renewal_interval(tp: TopicPartition, longest: float = LONGEST_RENEWAL) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,12 +71,21 @@ class Grouping:
                 groups.append(Audience(tuple(sorted(members)), tuple(sorted(everywhere))))
         return tuple(sorted(groups, key=lambda group: group.topics))
 
-    def _key(self, topic: str, partitions: frozenset[int], audience: str) -> object:
-        if not self._given:
-            return (audience, partitions)
+    def together(self, topics: Iterable[str]) -> bool:
+        """Tell whether one of the given lists has all of these topics."""
+        numbers = {self._number(topic) for topic in topics}
+        return len(numbers) == 1 and None not in numbers
+
+    def _number(self, topic: str) -> int | None:
         number = self._names.get(topic)
         if number is None:
             number = next((n for pattern, n in self._patterns if pattern.fullmatch(topic)), None)
+        return number
+
+    def _key(self, topic: str, partitions: frozenset[int], audience: str) -> object:
+        if not self._given:
+            return (audience, partitions)
+        number = self._number(topic)
         return topic if number is None else number
 
 
