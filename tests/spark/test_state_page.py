@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
+from types import ModuleType
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame
 
+from muster.consumer.handler import load_handlers
+from muster.core.state_topics import StateTopics
 from muster.edges.kafka import GroupOffsets
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 from muster.settings.connections import KafkaSettings
 from muster.sinks import Batch
 from tests.conftest import Eventually
+from tests.support.delta_rows import delta_rows
 from tests.support.kafka_topics import make_topic
-from tests.support.recipes import Recipe
+from tests.support.recipes import DOCS, Recipe
 from tests.support.state_query import Make, begin_at_the_first_record, committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -61,6 +71,68 @@ def test_count_recipe_writes_each_count_once(
             lambda: dict(committed_records(kafka, to)) == {str(n): "12" for n in range(5)}, 180, "counted"
         )
     assert max(Counter(committed_records(kafka, to)).values()) == 1
+
+
+def test_counts_reach_delta_lake_once_though_handlers_fail(
+    state_query: Make,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    topic: str,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The settings of the page, with the code of its first example."""
+    code, to = module("Count by key", kafka, "counts")
+    begin_at_the_first_record(group, to, 1)
+    monkeypatch.setitem(sys.modules, "my_project", ModuleType("my_project"))
+    monkeypatch.setitem(sys.modules, "my_project.counts", counts := ModuleType("my_project.counts"))
+    vars(counts).update(code)
+    register_pickle_by_value(counts)  # Spark's Python processes cannot import it
+    table = tmp_path / "counts"
+    names = {"/data/counts": str(table), "bookings": topic, "counts]": f"{to}]", "counts: {": f"{to}: {{"}
+    settings = settings_of("Counts in Delta Lake", tmp_path, names)
+    assert settings.topics.names == (topic, to)
+    loaded = load_handlers(settings.consumers)  # type: ignore[arg-type]  # has what is looked at
+    calls = Counter[str]()
+
+    def fails(name: str, handler: Any) -> Any:
+        def call(frame: DataFrame, batch: Batch) -> None:
+            handler(frame, batch)
+            calls[name] += 1
+            if calls[name] % 3 == 2:
+                raise OSError(f"{name} lost the connection")
+
+        return call
+
+    handlers = replace(loaded, all=tuple(map(fails, ("sink", "state"), loaded.all)))
+    topics = StateTopics(settings.consumers.state)
+    with state_query(tmp_path / "stores", handlers, most=20, topics=topics) as query:
+        query.hold(topic, range(2))
+        query.hold(to, range(1))
+        send(kafka, topic, [(str(n % 5), "x") for n in range(100)])
+        eventually(lambda: newest(table) == {str(n): "20" for n in range(5)}, 240, "counted")
+    assert min(calls.values()) > 2
+    rows = delta_rows(table, "key", "value")
+    assert sorted(rows) == sorted((k.encode(), v.encode()) for k, v in committed_records(kafka, to))  # type: ignore[union-attr]
+    assert max(Counter(rows).values()) == 1
+
+
+def settings_of(heading: str, folder: Path, names: dict[str, str]) -> ClusterSettings:
+    """The settings of a section of the page, with other names in them."""
+    text = (DOCS / "state.md").read_text(encoding="utf-8").split(f"\n## {heading}\n")[1]
+    block = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0]
+    for name, new in names.items():
+        block = block.replace(name, new)
+    path = folder / "clusters.yaml"
+    path.write_text("clusters:\n" + indent(block, "  "), encoding="utf-8")
+    return load_clusters(path)["flights"]
+
+
+def newest(table: Path) -> dict[str, str]:
+    """The last value of each key in a table of Kafka's records."""
+    rows: Any = delta_rows(table, "partition", "offset", "key", "value")
+    return {key.decode(): value.decode() for _, _, key, value in rows}
 
 
 def test_deduplication_recipe_passes_each_id_once(

@@ -15,9 +15,11 @@ from pyspark.sql import SparkSession
 
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
+from muster.consumer.handler import Handlers
 from muster.consumer.http_server import HttpServer
 from muster.consumer.local_api import make_local_api
 from muster.consumer.query import QuerySupervisor
+from muster.consumer.serial_handler import SerialHandler
 from muster.consumer.source.batch_size import Bounds
 from muster.consumer.state.keeper import Keeper
 from muster.consumer.state.shards import States
@@ -56,7 +58,7 @@ def committed_records(kafka: KafkaSettings, topic: str) -> list[tuple[str | None
 
 
 class StateQuery:
-    """One consumer with `handler`; it holds what `hold` says."""
+    """One consumer with `handler`, or `Handlers`; it holds what `hold` says."""
 
     def __init__(
         self,
@@ -70,7 +72,8 @@ class StateQuery:
         topics: StateTopics | None = None,
     ) -> None:
         self.states = States(CLUSTER, name, kafka, topics or StateTopics([".*"]), folder)
-        self.agent = Agent(name, fencing=True, states=self.states)
+        handlers = handler if isinstance(handler, Handlers) else Handlers((), (handler,))
+        self.agent = Agent(name, fencing=True, states=self.states, handler_of=handlers.number_of)
         self._kafka, self._group, self._zxid = kafka, group, 0
         self._api = HttpServer(
             "local-api", make_local_api(self.agent, kafka, Bounds(most, LONGEST), 0.05, {}), "127.0.0.1", 0
@@ -78,7 +81,12 @@ class StateQuery:
         self._committer = Committer(self.agent, kafka, CLUSTER, True, states=self.states)
         self._keeper = Keeper(self.agent, self.states)
         self._supervisor = QuerySupervisor(
-            spark, self.agent, handler, self._api.url, name, states=self.states
+            spark,
+            self.agent,
+            SerialHandler(handlers.all, self.agent),
+            self._api.url,
+            name,
+            states=self.states,
         )
         self._threads = [
             threading.Thread(target=run, args=(beat,), daemon=True)
