@@ -67,6 +67,8 @@ def test_store_cut_short_under_load_fails_by_name(tmp_path: Path) -> None:
     os.truncate(data, data.stat().st_size // 2)
     with pytest.raises(StateStoreError, match=r"data\.mdb has \d+ bytes of \d+"):
         store.reader()
+    with pytest.raises(StateStoreError, match=r"data\.mdb has \d+ bytes of \d+"):
+        store.apply([(b"k", b"v")], replace(Store(tmp_path / "other", "one", 0.0).mark, upto=1), store.mark)
     store.close()
     with pytest.raises(StateStoreError, match=r"data\.mdb has \d+ bytes of \d+"):
         Readers().at(tmp_path / "s")

@@ -87,8 +87,8 @@ class Overlay:
         large, and `TooManyChangesError`."""
         if len(key) + len(value) > LARGEST:
             raise StateError(
-                f"an entry of state has {len(key) + len(value)} bytes, and {LARGEST} is the most that its changelog "
-                "takes; keep large lists as a map, with an entry for each element"
+                f"an entry of state has {len(key) + len(value)} bytes, and {LARGEST} is the most that a record of "
+                "its changelog takes (max.message.bytes); keep large lists as a map, with an entry for each element"
             )
         self._change(key, value)
         if group:
@@ -111,7 +111,8 @@ class Overlay:
             self.size -= len(key) + len(self.changes[key] or b"")
         self.size += sum(map(len, new)) + sum(map(len, new.values()))
         self.changes.update(new)
-        self._check_size()
+        if self.most is not None and self.size > self.most:
+            raise TooManyChangesError
 
     def delete(self, key: bytes) -> None:
         """Delete a key."""
@@ -121,9 +122,6 @@ class Overlay:
         before = self.changes.get(key, _MISSING)
         self.size += len(value or b"") + (len(key) if before is _MISSING else -len(before or b""))
         self.changes[key] = value
-        self._check_size()
-
-    def _check_size(self) -> None:
         if self.most is not None and self.size > self.most:
             raise TooManyChangesError
 

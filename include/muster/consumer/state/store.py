@@ -106,6 +106,8 @@ class Store:
         So a process that was frozen changes nothing of what its successor has brought further.
         """
         self._environment.reader_check()  # of tasks that were killed
+        with _named(self.folder):
+            _check_length(self._environment, self.folder)
         with _named(self.folder), self._environment.begin(write=True) as transaction:
             if _place(_mark(transaction.get(_META))) != _place(before):
                 return False
