@@ -18,7 +18,8 @@ from typing import Any
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Ping
 
-from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.coordinator.reports import AdvanceReport, ConsumersReport, PartitionsReport, PlanReport
 from muster.settings.cluster_settings import ClusterSettings, ConsumersSettings, TopicsSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings

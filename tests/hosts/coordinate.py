@@ -14,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, StatusPageSettings, ZooKeeperSettings

@@ -12,7 +12,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.core.model import Assignment, Consumer, State, TopicSnapshot, TopicState, Transition
 from muster.edges.consul import ConsulCluster
 from muster.settings.cluster_settings import ClusterSettings

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.consul import Consul
 from devstack.zookeeper import ZooKeeper
-from muster.coordinator.coordinator import open_coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.coordinator.reports import ConsumersReport
 from muster.core.model import ConsumerStatus, TopicSnapshot
 from muster.edges.consul import ConsulCluster

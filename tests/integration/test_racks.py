@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from devstack.kafka import Kafka
-from muster.coordinator.coordinator import open_coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.core.model import Consumer, TopicSnapshot
 from muster.core.overrides import Overrides
 from muster.core.wire import WireError, racks_parent, racks_path

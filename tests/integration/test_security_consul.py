@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from devstack.certificates import Authority
 from devstack.secured import SecureConsul
 from muster.cli.main import main
-from muster.coordinator.coordinator import open_coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.coordinator.reports import ConsumersReport
 from muster.core.wire import assignment_path
 from muster.doctor.consul import consul_answers

@@ -14,7 +14,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.http_server import HttpServer
 from muster.consumer.predecessor import Predecessor, ask
 from muster.consumer.status_page import make_status_page
-from muster.coordinator.coordinator import open_coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.core.model import Consumer, ConsumerStatus
 from muster.edges.consul import ConsulCluster
 from muster.edges.status import StatusFailure, poll_statuses

@@ -17,7 +17,8 @@ from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.consumer.state.position import KEY, Place, Position
-from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.coordinator.reports import PartitionsReport
 from muster.core.history import Transitions
 from muster.core.model import Seek, SeekState, State, TopicState

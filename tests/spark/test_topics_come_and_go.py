@@ -13,7 +13,8 @@ import pytest
 from muster.commands.actions import topics
 from muster.commands.command import Actor
 from muster.commands.target import Target
-from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.core.model import State
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings

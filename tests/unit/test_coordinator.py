@@ -19,6 +19,7 @@ from muster.coordinator.stuck import questions
 from muster.core import wire
 from muster.core.epochs import Noted
 from muster.core.model import Consumer, State
+from muster.core.moments import to_iso
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import Pause
 from muster.core.subscription import TopicOverride
@@ -567,7 +568,7 @@ def test_partition_stands_still_over_runs_and_is_named(world: SimulatedCluster) 
     plan = one().compute_assignment()
     [message] = plan.stuck
     assert plan.needed, "so that the run fails with it"
-    assert f"in partition(s) 3 since {wire.to_iso(1_000_000)[:10]}" in message
+    assert f"in partition(s) 3 since {to_iso(1_000_000)[:10]}" in message
     assert "query: no leader" in message
     assert one().advance(1).trouble == [message]
     world.offsets.records.clear()

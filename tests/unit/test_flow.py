@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.core.diagnosis import Situation, held_up, named, stuck
+from muster.core.diagnosis import Situation, held_up
 from muster.core.flow import with_flow
 from muster.core.model import (
     Consumer,
@@ -24,6 +24,7 @@ from muster.core.model import (
 from muster.core.overrides import ConsumptionPause, Overrides, Pause
 from muster.core.patience import Replies
 from muster.core.progress import Look, Mark
+from muster.core.stuck import named, stuck
 from muster.core.wire import WireError, format_assignment, parse_assignment, parse_status
 from tests.support.runs import Topics, coordinator, run, settled_world
 from tests.support.simulated import SimulatedCluster

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from muster.coordinator import coordinator as coordinating
-from muster.coordinator.coordinator import open_coordinator
+from muster.coordinator import opening
+from muster.coordinator.opening import open_coordinator
 from muster.core.deployment import Deployment
 from muster.edges import kafka, status, zookeeper
 from muster.settings.cluster_settings import ClusterSettings
@@ -65,7 +65,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Part]:
     Part.made = {}
     monkeypatch.setattr(zookeeper, "TopicStore", Store)
     monkeypatch.setattr(kafka, "TopicLister", Lister)
-    monkeypatch.setattr(coordinating, "Seeker", TheSeeker)
+    monkeypatch.setattr(opening, "Seeker", TheSeeker)
     return Part.made
 
 

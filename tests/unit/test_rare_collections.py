@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from muster.coordinator.coordinator import YOUNG_OBJECTS, rare_collections
+from muster.coordinator.opening import YOUNG_OBJECTS, rare_collections
 
 
 class Ring:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.core.diagnosis import Phase, Situation, Waiting, blind, held_up, named, stuck
+from muster.core.diagnosis import Phase, Situation, Waiting, held_up
 from muster.core.epochs import Noted
 from muster.core.model import (
     Consumer,
@@ -26,6 +26,7 @@ from muster.core.model import (
 from muster.core.overrides import ConsumptionPause, Drain, IsolationEntry, Overrides, Pause
 from muster.core.patience import Replies
 from muster.core.progress import Look, Mark
+from muster.core.stuck import blind, named, stuck
 
 NOW = 1_000.0
 SAID: dict[str, Any] = {"by": "ann", "at": 0.0, "why": "a release"}

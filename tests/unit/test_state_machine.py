@@ -35,6 +35,7 @@ from muster.core.state_machine import (
     recreated,
     topics_ahead,
 )
+from muster.core.step import Inputs
 from tests.support.snapshots import HALVES, NOW, expect, members, status, topic
 
 
@@ -423,7 +424,7 @@ class TestStable:
         self, snapshot: TopicSnapshot, targets: Mapping[int, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         quickly = step(snapshot, members("a", "b"), targets)
-        monkeypatch.setattr(state_machine._Inputs, "at_rest", False)
+        monkeypatch.setattr(Inputs, "at_rest", False)
         assert quickly == step(snapshot, members("a", "b"), targets)
 
     def test_topic_at_rest_is_known_without_a_step(self, monkeypatch: pytest.MonkeyPatch) -> None:

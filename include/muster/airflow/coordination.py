@@ -37,7 +37,8 @@ from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
 from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, quiet_wait
 from muster.airflow.watcher import Watched
-from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change, ConsumersReport
 from muster.core.model import State
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex

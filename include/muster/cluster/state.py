@@ -18,13 +18,14 @@ from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
 from muster.cluster.reading import InConsul, Reading, Statuses
 from muster.core import losses
-from muster.core.diagnosis import Situation, Waiting, blind, held_up, named, overdue, stuck
+from muster.core.diagnosis import Situation, Waiting, held_up, overdue
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
 from muster.core.offsets import TopicOffsets
 from muster.core.overrides import NO_OVERRIDES, IsolationEntry, Overrides
 from muster.core.patience import Replies
 from muster.core.progress import Look, Mark
 from muster.core.starting import Starting
+from muster.core.stuck import blind, named, stuck
 from muster.core.time_lag import TimeLag, of_all, time_lag
 from muster.core.wire import readable
 from muster.edges.consul import Registration

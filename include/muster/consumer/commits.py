@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from muster.core.model import TopicPartition
 from muster.core.positions import Committed, passed_by
-from muster.edges.commit_outcome import Claims, CommitOutcome
+from muster.edges.commit_outcome import Begin, Claims, CommitOutcome
 from muster.edges.kafka import NO_METADATA, GroupOffsets, PartitionError
-from muster.edges.kafka_fencing import Begin, FencedCommits
+from muster.edges.kafka_fencing import FencedCommits
 
 
 class GuardedCommits:

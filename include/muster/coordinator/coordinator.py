@@ -6,52 +6,42 @@ and Consul themselves, so a run can be cut off anywhere and the next one carries
 
 from __future__ import annotations
 
-import gc
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import compress
-from typing import Protocol
 
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask, merged
 from muster.coordinator.observing import tell
 from muster.coordinator.planning_context import ContextReader
+from muster.coordinator.recording import record_losses, unrecorded
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
+from muster.coordinator.seek_requests import SeekRequests
 from muster.coordinator.seeker import Seeker
 from muster.coordinator.shadow import ShadowReport, shadow_report
+from muster.coordinator.standstill import Found, OffsetsSource, Progress
 from muster.coordinator.topic_fetch import TopicFetch
 from muster.coordinator.view import CoordinatorView
-from muster.core import losses
 from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
 from muster.core.deployment import Deployment
-from muster.core.diagnosis import Situation, Waiting, blind, held_up, named, stuck
+from muster.core.diagnosis import Situation, Waiting
 from muster.core.epochs import Noted, to_note
-from muster.core.history import CommandEntry, Step, removal_of, step_of
-from muster.core.model import TopicAssignment, TopicPartition, TopicSnapshot, Transition
-from muster.core.offsets import TopicOffsets
+from muster.core.history import Step, removal_of, step_of
+from muster.core.model import Transition
 from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
-from muster.core.progress import Look, look
 from muster.core.subscription import Subscription
-from muster.core.time_lag import gauges, of_all, time_lag
 from muster.core.wire import readable
-from muster.edges import consul, kafka, status, zookeeper
-from muster.edges.kafka_offsets import OffsetReader
+from muster.edges import consul, kafka, zookeeper
 from muster.settings.assignor_choice import load_in_force
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import (
-    OPEN_PAGES,
-    ConsulSettings,
     KafkaSettings,
-    StatusPageSettings,
-    ZooKeeperSettings,
 )
 
 log = logging.getLogger(__name__)
@@ -62,8 +52,6 @@ nothing changes."""
 POLL_GROWTH = 1.25
 """What has come about is noticed later than it could be by a quarter, at most, of the time that it took."""
 LAST_POLL = 1.0
-LOOK_BACK = 5_000
-"""Entries of the history that are looked through for what consumers report to be lost."""
 FALLBACK = Sticky()
 """Replaces the dead while the cluster's own assignor fails."""
 LONG_POLL_OVER = "end of the long poll"
@@ -74,15 +62,6 @@ OWNERS_AT_ONCE = 50
 """So many owners are asked in any case at each look."""
 SEEK_LOOK = 0.1
 """It is looked whether a seek was carried out after so much of the time since it was asked for."""
-YOUNG_OBJECTS = 200_000
-"""Objects that are made until a garbage collection begins; Python's default is 700."""
-
-
-class OffsetsSource(Protocol):
-    """`muster.edges.kafka_offsets.OffsetReader`."""
-
-    def read(self, partitions: Mapping[str, frozenset[int]], groups: Mapping[str, str]) -> TopicOffsets:
-        """Read the offsets of these partitions. Raises `KafkaError`."""
 
 
 @dataclass(eq=False)
@@ -108,12 +87,13 @@ class Coordinator:
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
     _chosen: tuple[AssignorChoice | None, Assignor] | None = field(init=False, default=None)
-    _behind: dict[str, float] = field(init=False, default_factory=dict)
     _too_large: dict[str, str] = field(init=False, default_factory=dict)
     """The topics whose next step ZooKeeper would not take, with why; they stay as they are."""
 
     def __post_init__(self) -> None:
         self.policy = Policy(self.cluster.rebalance_delay, self.cluster.closing_timeout)
+        self._seeks = SeekRequests(self.seeker, self.overrides)
+        self.progress = Progress(self.cluster, self.store, self.offsets)
         self.contexts = ContextReader(self.store, self.poll, self.clock, self.cluster.status_timeout)
 
     def fetch_partitions(self) -> PartitionsReport:
@@ -238,7 +218,7 @@ class Coordinator:
             warnings=view.warnings + found.named,
             stuck=found.stuck,
             states=view.states(),
-            behind=self._behind,
+            behind=self.progress.behind,
             woke=woke,
             waited=waited,
         )
@@ -250,7 +230,7 @@ class Coordinator:
         if view.held:
             return replace(report, needed=bool(transitions or seeks or found.stuck), topics=steps)
         under_way = view.under_way()
-        lost = bool(self._unrecorded(view))
+        lost = bool(unrecorded(self.store, view.replies.statuses))
         return replace(
             report,
             needed=bool(transitions or under_way or view.asked or found.stuck or seeks or lost),
@@ -277,7 +257,7 @@ class Coordinator:
         while True:
             began = self.clock()
             view = self._view()
-            sought = self._carry_out_seeks(view)
+            sought = self._seeks.carry_out(view)
             if view.held:
                 if (
                     sought or self._write(self._transitions(view), changes, on_change)
@@ -314,7 +294,7 @@ class Coordinator:
                 self._tell(view, carried_out)
             at_rest = view.all_stable and not view.leaving and not written and not sought
             if at_rest or self.clock() >= deadline:
-                self._record_losses(view)
+                record_losses(self.store, view.replies.statuses)
                 view, found = self._look(view, kept=answers)
                 request = view.overrides.rebalance
                 if at_rest and request is not None:
@@ -336,45 +316,6 @@ class Coordinator:
                 # At a size where a look takes long, not more often than every other moment.
                 self.pause(max(delay, self.clock() - began))
                 delay = min(delay * POLL_GROWTH, LAST_POLL)
-
-    def _record_losses(self, view: CoordinatorView) -> None:
-        """Write down in the history what consumers report to be lost or left out, and what it does not have yet."""
-        for entry in self._unrecorded(view):
-            log.warning("consumer %s: %s (%s): %s", entry.who, entry.what, entry.why, entry.details)
-            self.store.append_history(entry)
-
-    def _unrecorded(self, view: CoordinatorView) -> list[CommandEntry]:
-        reported = losses.entries(view.replies.statuses)
-        if not reported:
-            return []
-        # By ZooKeeper's clock, which has written the entries; consumers' clocks may differ from it.
-        page = self.store.history(limit=LOOK_BACK, since=self.store.now() - 2 * losses.REPORTED)
-        entries = (record.entry for record in page.records)
-        known = {losses.identity(entry) for entry in entries if isinstance(entry, CommandEntry)}
-        return [entry for entry in reported if losses.identity(entry) not in known]
-
-    def _carry_out_seeks(self, view: CoordinatorView) -> bool:
-        """Carry out the seeks that no consumer can, and end the requests of those that were carried out, or are for a
-        topic that was deleted; return whether any was."""
-        if view.overrides.paused is not None:
-            return False
-        for request, why in view.seeks_ended:
-            log.log(
-                logging.INFO if (request.topic, request.partition) in view.sought else logging.WARNING, why
-            )
-            self.overrides.end_seek(request)
-        ended = bool(view.seeks_ended)
-        seeks = view.seeks_without_owner
-        if self.seeker is None or not seeks:
-            return ended
-        try:
-            failures = self.seeker.carry_out(seeks, _assignments(view.snapshots))
-        except kafka.KafkaError as error:
-            log.warning("%s; the seeks of partitions without an owner are tried again", error)
-            return ended
-        for (topic, partition), why in failures.items():
-            log.warning("topic %s, partition %d: seek: %s; it is tried again", topic, partition, why)
-        return ended or failures.keys() < seeks.keys()
 
     def _write(
         self, transitions: Sequence[Transition], changes: list[Change], on_change: Callable[[Change], None]
@@ -439,7 +380,7 @@ class Coordinator:
         snapshots, unreadable = readable(self.store.snapshots())
         overrides = self._decisions()
         members = self.catalog.members()
-        sought, seek_errors = self._sought(overrides, snapshots)
+        sought, seek_errors = self._seeks.sought(overrides, snapshots)
         view = CoordinatorView(
             snapshots,
             unreadable,
@@ -473,18 +414,6 @@ class Coordinator:
         if self.deployment is not None and self.deployment.due(found.deployment, now):
             # If another coordinator was faster, the next run sees which.
             self.overrides.note_deployment(replace(self.deployment, at=now), found.deployment)
-
-    def _sought(
-        self, overrides: Overrides, snapshots: Mapping[str, TopicSnapshot]
-    ) -> tuple[frozenset[TopicPartition], tuple[str, ...]]:
-        """Find the partitions whose seek was carried out, and why that is unknown."""
-        if not overrides.seeks or self.seeker is None:
-            return frozenset(), ()
-        seeks = {tp: each.seek for tp, each in overrides.seeks.items()}
-        try:
-            return self.seeker.carried_out(seeks, _assignments(snapshots)), ()
-        except kafka.KafkaError as error:
-            return frozenset(), (f"{error}; whether seeks were carried out is unknown",)
 
     def _without_plan(self, view: CoordinatorView, error: str) -> CoordinatorView:
         """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces
@@ -582,13 +511,13 @@ class Coordinator:
 
     def _look(
         self, view: CoordinatorView, also: Questions | None = None, kept: Answers | None = None
-    ) -> tuple[CoordinatorView, _Found]:
+    ) -> tuple[CoordinatorView, Found]:
         """Look for what stands still; return the view with the answers of those that hold it up, and of `also`.
 
         By ZooKeeper's clock, which is the same for all that coordinate.
         """
         now = self.store.now()
-        looked = self._offsets(view, now)
+        looked = self.progress.look(view.staying, now)
         standing = looked.standing(now, self.cluster.stuck_after)
         questions = merged(view.concerned(standing), also or {})
         if questions and not view.held:
@@ -603,32 +532,7 @@ class Coordinator:
             looked,
             view.members.doubt,
         )
-        return view, _Found.of(situation)
-
-    def _offsets(self, view: CoordinatorView, now: float) -> Look:
-        """Return the last look at Kafka's offsets: a new one, if it is time for one and Kafka answers."""
-        before = self.store.look()
-        if self.offsets is None or 0 <= now - before.at < before.pause(self.cluster.stuck_after):
-            return before
-        partitions = {topic: snapshot.partitions for topic, snapshot in view.staying.items()}
-        groups = {t: s.assignment.group_id for t, s in view.staying.items() if s.assignment is not None}
-        began = time.monotonic()
-        try:
-            found = self.offsets.read(partitions, groups)
-        except kafka.KafkaError as error:
-            log.warning("%s; since when partitions stand still is not known", error)
-            if before.at:
-                return before
-            self.store.note_look(before, Look(now))  # nothing was seen, and `blind` counts from here
-            return Look(now)
-        for error_ in found.errors:
-            log.warning("%s; their lag counts as unknown", error_)
-        took = time.monotonic() - began
-        after = look(before, [(t, p) for t in partitions for p in partitions[t]], found, now, took)
-        self.store.note_look(before, after)
-        behind = {t: of_all(time_lag(after, found, (t, p)) for p in partitions[t]) for t in partitions}
-        self._behind = gauges(behind, self.cluster.max_lag_of)
-        return after
+        return view, Found.of(situation)
 
     def _noted(self, view: CoordinatorView, transitions: list[Transition]) -> list[Transition]:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
@@ -678,95 +582,7 @@ class Coordinator:
         )
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What stands still. `topics` are those that a person is asked about, with the message; `stuck` are the messages,
-    and that it is unknown what stands still; `named` is what a person has decided."""
-
-    waiting: Mapping[str, list[Waiting]]
-    topics: Mapping[str, str]
-    stuck: list[str]
-    named: list[str]
-
-    @classmethod
-    def of(cls, situation: Situation) -> _Found:
-        waiting = held_up(situation)
-        paused = situation.overrides.paused is not None
-        topics = {} if paused else stuck(situation, waiting)
-        unknown = blind(situation)
-        return cls(waiting, topics, [*topics.values(), *([unknown] if unknown else [])], named(waiting))
-
-
-def _assignments(snapshots: Mapping[str, TopicSnapshot]) -> dict[str, TopicAssignment]:
-    return {topic: s.assignment for topic, s in snapshots.items() if s.assignment is not None}
-
-
 def _some(owned: dict[str, set[str]], long_poll: float) -> dict[str, set[str]]:
     """Return the owners to ask at a look, when one comes every `long_poll` seconds: of many a random part."""
     many = max(OWNERS_AT_ONCE, round(long_poll / LOOK_AT_OWNERS * len(owned)))
     return {c: owned[c] for c in random.sample(sorted(owned), min(many, len(owned)))}
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Collect garbage only after `YOUNG_OBJECTS` objects, and none of those that exist now, in the whole process.
-
-    A reading of a large cluster makes hundreds of thousands of objects, none of them in a cycle, and the collector
-    goes through them again and again as they become more: that was half of the time of a run with nothing to do. A
-    run makes few cycles, and its process ends with it.
-    """
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
-
-
-@contextmanager
-def open_coordinator(
-    cluster: ClusterSettings,
-    zookeeper_settings: ZooKeeperSettings,
-    consul_settings: ConsulSettings,
-    kafka_settings: KafkaSettings,
-    status_pages: StatusPageSettings = OPEN_PAGES,
-    by: str = "",
-) -> Iterator[Coordinator]:
-    """Connect to the edges of `cluster` and close them again at the end.
-
-    `status_pages` says how the consumers' status pages are guarded. `by` is who coordinates,
-    for the history: a DAG and its run.
-
-    It is for a process that coordinates and does little else: see `rare_collections`.
-
-    Raises `ZooKeeperError` if ZooKeeper is out of reach. The assignor is loaded, and Kafka and Consul are contacted,
-    when they are first needed.
-    """
-    lister = kafka.TopicLister(kafka_settings)
-    seeker = Seeker(cluster.name, kafka_settings, cluster.fencing, cluster.state)
-    offsets = OffsetReader(kafka_settings, cluster.group_id)
-    try:
-        with (
-            rare_collections(),
-            zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
-        ):
-            found = consul.ConsulCluster.of(consul_settings, cluster)
-            poll = partial(status.poll_statuses, pages=status_pages, cluster=cluster.name)
-            yield Coordinator(
-                cluster,
-                kafka_settings,
-                store,
-                found.catalog,
-                found.overrides,
-                lister,
-                poll,
-                seeker=seeker,
-                offsets=offsets,
-                deployment=Deployment.of(zookeeper_settings.hosts, cluster.name),
-            )
-    finally:
-        offsets.close()
-        seeker.close()
-        lister.close()

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from muster.coordinator.coordinator import Coordinator
 from muster.core.assignors import AssignorError
-from muster.core.diagnosis import Waiting, step
+from muster.core.diagnosis import Waiting
 from muster.core.model import Membership, TopicSnapshot
 from muster.core.partition_list import format_partitions
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
+from muster.core.stuck import step
 from muster.core.wire import readable
 from muster.settings.assignor_choice import load_in_force
 from muster.settings.cluster_settings import ClusterSettings

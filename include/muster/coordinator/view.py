@@ -9,7 +9,6 @@ from functools import cached_property
 from itertools import chain
 
 from muster.core.assignors.pins import impossible_pins
-from muster.core.diagnosis import changed_offsets
 from muster.core.flow import with_flow
 from muster.core.model import (
     Membership,
@@ -24,6 +23,7 @@ from muster.core.overrides import NO_OVERRIDES, Overrides, SeekRequest
 from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import Plan, intended_owners
 from muster.core.state_machine import advance, may_be_removed, registered, topics_ahead
+from muster.core.stuck import changed_offsets
 from muster.edges.consul import Members
 
 NO_MEMBERS = Membership({})

@@ -90,15 +90,12 @@ stay, because the plan has promoted some of them already.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import chain
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from muster.core.epochs import Noted, epoch_ahead, highest_epochs
 from muster.core.model import (
-    Consumer,
     ConsumerStatus,
     Membership,
     Move,
@@ -106,7 +103,6 @@ from muster.core.model import (
     PartitionStandbys,
     Return,
     State,
-    TopicAssignment,
     TopicSnapshot,
     TopicState,
     Transition,
@@ -114,6 +110,7 @@ from muster.core.model import (
     by_partition,
 )
 from muster.core.patience import Patience
+from muster.core.step import Draft, Inputs
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """No standbys, no reasons."""
@@ -184,7 +181,7 @@ def advance(
     assignment = snapshot.assignment
     if not patience.membership.live or assignment is None:
         return None
-    given = _Inputs(snapshot, assignment, patience, targets, now, standbys, reasons, leaving)
+    given = Inputs(snapshot, assignment, patience, targets, now, standbys, reasons, leaving)
     to_do = assignment.owners or given.ahead is not None if leaving else snapshot.partitions
     if snapshot.state is None and not to_do:
         return None
@@ -227,205 +224,7 @@ def recreated(snapshot: TopicSnapshot, topic_id: str, now: float) -> Transition 
     )
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What one step is computed from, and the quantities that follow from it alone. Nothing here changes."""
-
-    snapshot: TopicSnapshot
-    before: TopicAssignment
-    patience: Patience
-    targets: Owners
-    now: float
-    standbys: PartitionStandbys
-    """Those that the plan wants."""
-    reasons: Mapping[int, str]
-    leaving: str
-
-    @property
-    def topic(self) -> str:
-        return self.snapshot.topic
-
-    @property
-    def state(self) -> TopicState | None:
-        return self.snapshot.state
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether a step would find nothing, known without going through the partitions one by one.
-
-        That is so when the topic is Stable, all partitions are with the live owners that the plan wants, and there
-        are no absences, no standbys and no answer about it: nearly all topics of a large cluster at any time.
-        """
-        state, before = self.state, self.before
-        owners = set(before.owners.values())
-        return (
-            not self.leaving
-            and state is not None
-            and state.state is State.STABLE
-            and not (state.to_start or state.to_close or state.missing or before.standbys or self.standbys)
-            and self.ahead is None
-            and before.owners == self.targets
-            and before.owners.keys() == self.snapshot.partitions
-            and self.live.keys() >= owners
-            and not any(map(self.answers, owners))
-        )
-
-    @property
-    def settled(self) -> bool:
-        """Whether the state node says Stable: only then the topic may be balanced."""
-        return self.state is not None and self.state.state is State.STABLE
-
-    @property
-    def live(self) -> Mapping[str, Consumer]:
-        return self.patience.membership.live
-
-    @property
-    def statuses(self) -> Mapping[str, ConsumerStatus]:
-        return self.patience.replies.statuses
-
-    @cached_property
-    def partitions(self) -> frozenset[int]:
-        """The partitions that are to have an owner."""
-        return frozenset() if self.leaving else self.snapshot.partitions
-
-    @cached_property
-    def nodes(self) -> _Draft:
-        """What the two nodes hold, by partition.
-
-        Where they contradict each other, which no coordinator writes, the assignment node counts, because consumers
-        obey it: what it gives to a consumer is to start there, and is not to be closed there.
-        """
-        owners = dict(self.before.owners)
-        to_start = by_partition(self.state.to_start if self.state else {})
-        to_close = by_partition(self.state.to_close if self.state else {})
-        return _Draft(
-            owners,
-            {p: owners.get(p, consumer) for p, consumer in to_start.items()},
-            {p: consumer for p, consumer in to_close.items() if owners.get(p) != consumer},
-        )
-
-    @cached_property
-    def ahead(self) -> int | None:
-        """The highest epoch that is known, if the nodes may not be the newest."""
-        return self.patience.ahead(self.snapshot)
-
-    @cached_property
-    def away(self) -> Mapping[str, float]:
-        """Since when each consumer that the nodes name is away, or has not run again what it owns since it was."""
-        known = self.state.missing if self.state else {}
-        returned = self.state.returned if self.state else {}
-        nodes = self.nodes
-        named = {*nodes.owners.values(), *nodes.to_start.values(), *nodes.to_close.values()}
-        named.update(chain.from_iterable(self.before.standbys.values()))
-        return {
-            # A time that a clock ahead of this one has written counts as now.
-            consumer: min(known[consumer], self.now)
-            if consumer in known
-            else self.patience.began(consumer, returned.get(consumer), self.now)
-            for consumer in sorted(named)
-            if (
-                (consumer in known and not self._runs_all(consumer))
-                if consumer in self.live
-                else self.patience.release(consumer) > 0
-            )
-        }
-
-    @cached_property
-    def held_for(self) -> frozenset[str]:
-        """The consumers that are away and keep what they own."""
-        return frozenset(
-            consumer
-            for consumer, since in self.away.items()
-            if consumer not in self.live and self.now - since < self.patience.hold(consumer)
-        )
-
-    def gone(self, consumer: str) -> bool:
-        """Tell whether a consumer is away and not held for."""
-        return consumer not in self.live and consumer not in self.held_for
-
-    def released(self, consumer: str) -> bool:
-        """Tell whether what was taken from a consumer counts as closed without its report."""
-        since = self.away.get(consumer, self.now)
-        return consumer not in self.live and self.now - since >= self.patience.release(consumer)
-
-    def answers(self, consumer: str) -> tuple[ConsumerStatus, ...]:
-        """Return what all incarnations of a consumer answered, the registered one first."""
-        return self.patience.replies.answers(consumer, self.topic)
-
-    def knows_epoch(self, answer: ConsumerStatus | None) -> bool:
-        """Tell whether there is an answer, given in knowledge of the assignment node's epoch."""
-        return answer is not None and answer.has_seen(self.topic, self.before.epoch)
-
-    def running(self, consumer: str) -> frozenset[int]:
-        """Return the partitions that a consumer reports as running, in knowledge of the epoch."""
-        answer = self.statuses.get(consumer)
-        if answer is None or not self.knows_epoch(answer):
-            return frozenset()
-        return answer.on(self.topic).running
-
-    def _runs_all(self, consumer: str) -> bool:
-        return self.running(consumer) >= {p for p, owner in self.before.owners.items() if owner == consumer}
-
-    def reports_closed(self, consumer: str, partition: int) -> bool:
-        """Tell whether all answering incarnations of a consumer have closed a partition; a live one has to answer."""
-        if consumer in self.live and consumer not in self.statuses:
-            return False
-        answers = self.answers(consumer)
-        return bool(answers) and all(
-            self.knows_epoch(answer) and partition not in answer.on(self.topic).held for answer in answers
-        )
-
-    def live_target(self, partition: int) -> str | None:
-        """Return the owner that the plan wants, if it is live."""
-        target = self.targets.get(partition)
-        return target if target in self.live else None
-
-    def leaves_to_other(self, consumer: str, partition: int) -> bool:
-        """Tell whether a live consumer is about to leave, and the plan wants another one for a partition."""
-        leaves = consumer in self.live and self.live[consumer].leaving
-        return leaves and self.live_target(partition) not in {None, consumer}
-
-    def why_gone(self, consumer: str) -> str:
-        """Say why a consumer is away, for people."""
-        membership = self.patience.membership
-        if consumer not in membership.isolated:
-            return f"consumer {consumer} left"
-        by = membership.isolated_by.get(consumer)
-        return f"consumer {consumer} was isolated" + (f" by {by}" if by else "")
-
-
-@dataclass
-class _Draft:
-    """What the two nodes are to hold, by partition, and why; the only thing that a step changes."""
-
-    owners: dict[int, str]
-    to_start: dict[int, str]
-    to_close: dict[int, str]
-    from_reports: bool = False
-    """It began with what consumers report, not with the nodes."""
-    moves: list[Move] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """Reasons of the step that are not those of a move."""
-
-    def copy(self) -> _Draft:
-        return _Draft(dict(self.owners), dict(self.to_start), dict(self.to_close))
-
-    def holder(self, partition: int) -> str | None:
-        """Return the consumer that is to start a partition, else its owner; None if there is neither."""
-        return self.to_start.get(partition) or self.owners.get(partition)
-
-    def take_away(self, partition: int) -> None:
-        """Take a partition from its owner, which has to close it."""
-        self.to_close[partition] = self.owners.pop(partition)
-
-    def assign(self, partition: int, consumer: str) -> None:
-        """Make a consumer the next owner: at once, unless another one has to close the partition first."""
-        self.to_start[partition] = consumer
-        if partition not in self.to_close:
-            self.owners[partition] = consumer
-
-
-def _step(given: _Inputs) -> Transition | None:
+def _step(given: Inputs) -> Transition | None:
     """Return the next write of a topic; the module's docstring says why in this order."""
     draft = _basis(given)
     if draft is None:
@@ -441,7 +240,7 @@ def _step(given: _Inputs) -> Transition | None:
     return _transition(given, draft)
 
 
-def _basis(given: _Inputs) -> _Draft | None:
+def _basis(given: Inputs) -> Draft | None:
     """Return what to begin with: the nodes, or what consumers report; None while neither is known.
 
     The reports are complete when every consumer that has to answer knows the topic's epoch: one that does not may be
@@ -460,13 +259,13 @@ def _basis(given: _Inputs) -> _Draft | None:
     return _reported(given, holders)
 
 
-def _reported(given: _Inputs, holders: Mapping[int, list[str]]) -> _Draft:
+def _reported(given: Inputs, holders: Mapping[int, list[str]]) -> Draft:
     """Return what consumers report in the place of what the nodes hold; what no consumer holds stays as it is.
 
     Of two holders of a partition, one closes it and then the other starts it. Of more, all but two have to obey the
     assignment first, so there is no step.
     """
-    draft = _Draft(dict(given.before.owners), {}, {}, from_reports=True)
+    draft = Draft(dict(given.before.owners), {}, {}, from_reports=True)
     draft.notes += [WENT_BACK] if given.ahead is not None else []
     for partition, found in holders.items():
         keep = [c for c in found if _keeps(given, c, partition)]
@@ -483,7 +282,7 @@ def _reported(given: _Inputs, holders: Mapping[int, list[str]]) -> _Draft:
     return draft
 
 
-def _keeps(given: _Inputs, consumer: str, partition: int) -> bool:
+def _keeps(given: Inputs, consumer: str, partition: int) -> bool:
     """Tell whether a consumer is live and holds a partition to read it."""
     if consumer not in given.live or consumer not in given.statuses:
         return False
@@ -491,7 +290,7 @@ def _keeps(given: _Inputs, consumer: str, partition: int) -> bool:
     return partition in status.running | status.starting
 
 
-def _take_away_vanished(given: _Inputs, draft: _Draft) -> None:
+def _take_away_vanished(given: Inputs, draft: Draft) -> None:
     """Take away what Kafka has no more, or what is unsubscribed."""
     for partition in sorted(draft.owners.keys() - given.partitions):
         why = given.leaving or "partition vanished from Kafka"
@@ -501,7 +300,7 @@ def _take_away_vanished(given: _Inputs, draft: _Draft) -> None:
         del draft.to_start[partition]
 
 
-def _give_what_is_closed(given: _Inputs, draft: _Draft) -> None:
+def _give_what_is_closed(given: Inputs, draft: Draft) -> None:
     """Give what an earlier write took away to its next owner, if the old one has closed it.
 
     What this step takes away is not given: a consumer that is gone by this reading may be back before this write.
@@ -518,7 +317,7 @@ def _give_what_is_closed(given: _Inputs, draft: _Draft) -> None:
             draft.owners[partition] = target
 
 
-def _place_orphans(given: _Inputs, draft: _Draft) -> None:
+def _place_orphans(given: Inputs, draft: Draft) -> None:
     """Give a new owner to what no live consumer holds or is to hold.
 
     Where the plan has no owner (no live consumer subscribes to the topic) things stay as they are, so a
@@ -544,7 +343,7 @@ def _place_orphans(given: _Inputs, draft: _Draft) -> None:
         )
 
 
-def _why_placed(given: _Inputs, partition: int, holder: str | None, target: str) -> str:
+def _why_placed(given: Inputs, partition: int, holder: str | None, target: str) -> str:
     if holder is None:
         return "first assignment" if given.state is None else "no consumer held it"
     if holder in given.live:
@@ -553,7 +352,7 @@ def _why_placed(given: _Inputs, partition: int, holder: str | None, target: str)
     return given.why_gone(holder) + (", a standby takes over" if promoted else "")
 
 
-def _start_what_does_not_run(given: _Inputs, draft: _Draft) -> bool:
+def _start_what_does_not_run(given: Inputs, draft: Draft) -> bool:
     """Have what a live owner does not run started again; return whether there is any.
 
     What its registered process answers counts, else what an older one does, and a topic that it does not list is not
@@ -571,7 +370,7 @@ def _start_what_does_not_run(given: _Inputs, draft: _Draft) -> bool:
     return bool(stopped)
 
 
-def _rebalance(given: _Inputs, draft: _Draft) -> None:
+def _rebalance(given: Inputs, draft: Draft) -> None:
     """Take away what the plan wants with another live consumer."""
     known = set(given.before.owners.values())
     for partition in sorted(given.partitions & draft.owners.keys()):
@@ -586,7 +385,7 @@ def _rebalance(given: _Inputs, draft: _Draft) -> None:
         draft.moves.append(Move(given.topic, partition, owner, target, given.reasons.get(partition, why)))
 
 
-def _transition(given: _Inputs, draft: _Draft) -> Transition | None:
+def _transition(given: Inputs, draft: Draft) -> Transition | None:
     """Return the write that makes the nodes what the draft says, or None if they say so already.
 
     That one of several partitions runs by now is no reason to write: the status pages show it at any time.
@@ -626,7 +425,7 @@ def _transition(given: _Inputs, draft: _Draft) -> Transition | None:
     )
 
 
-def _seen_running(given: _Inputs, draft: _Draft, partition: int, consumer: str) -> bool:
+def _seen_running(given: Inputs, draft: Draft, partition: int, consumer: str) -> bool:
     """Tell whether a live consumer reports that it runs what it owned before this step, and owns after it."""
     return (
         not draft.from_reports
@@ -636,7 +435,7 @@ def _seen_running(given: _Inputs, draft: _Draft, partition: int, consumer: str) 
     )
 
 
-def _standbys(given: _Inputs, draft: _Draft) -> dict[int, tuple[str, ...]]:
+def _standbys(given: Inputs, draft: Draft) -> dict[int, tuple[str, ...]]:
     """Return the standbys of each partition: those that stand as long as something is awaited, else the plan's."""
     standbys: dict[int, tuple[str, ...]] = {}
     for partition in sorted({*given.before.standbys, *given.standbys} & given.partitions):
@@ -649,7 +448,7 @@ def _standbys(given: _Inputs, draft: _Draft) -> dict[int, tuple[str, ...]]:
     return standbys
 
 
-def _remembered(given: _Inputs, draft: _Draft) -> dict[str, float]:
+def _remembered(given: Inputs, draft: Draft) -> dict[str, float]:
     """Return the absences that the state node keeps.
 
     They are those of consumers that are held for, of those that have to close something, and of those that came back
@@ -663,7 +462,7 @@ def _remembered(given: _Inputs, draft: _Draft) -> dict[str, float]:
     }
 
 
-def _returned(given: _Inputs, draft: _Draft) -> dict[str, Return]:
+def _returned(given: Inputs, draft: Draft) -> dict[str, Return]:
     """Return what the state node keeps of absences that are over, of consumers that own something."""
     if given.state is None:
         return {}

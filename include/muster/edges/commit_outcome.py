@@ -1,12 +1,30 @@
-"""What became of claims and of commits."""
+"""What claims and commits are asked for, and what becomes of them: fenced or guarded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from muster.core.model import TopicPartition
-from muster.edges.state_changelog import Landed
+from muster.edges.dead_letters import ToWrite
+from muster.edges.state_changelog import Carried, Landed
+
+Letters = Mapping[int, ToWrite]
+"""The dead letters of records of a partition, by their offsets."""
+NONE: Letters = MappingProxyType({})
+NO_LETTERS: Mapping[TopicPartition, Letters] = MappingProxyType({})
+NOTHING_CARRIED: Mapping[TopicPartition, Carried] = MappingProxyType({})
+
+Owned = Callable[[TopicPartition, float], bool | None]
+"""Asked before a producer that is stuck is replaced, and before its replacement commits: whether this consumer still
+owns the partition, by what became known after that moment (`time.monotonic`); None while that is not known."""
+
+Begin = Callable[[TopicPartition], bool]
+"""Asked right before a partition's claim is made, noting that it is; False if it is not wanted any more."""
+
+Claimed = Callable[[TopicPartition], None]
+"""Called when a replacement that had begun has claimed its partition, and cannot do so later any more."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from types import MappingProxyType
 from typing import Any
 
 import confluent_kafka
@@ -48,7 +47,17 @@ from confluent_kafka import TopicPartition as _TopicPartition
 from muster.core.model import TopicPartition
 from muster.core.positions import Committed, passed_by
 from muster.core.state_topics import NO_STATE, StateTopics
-from muster.edges.commit_outcome import Claims, CommitOutcome
+from muster.edges.calls import Calls, make_calls
+from muster.edges.commit_outcome import (
+    NO_LETTERS,
+    NOTHING_CARRIED,
+    Begin,
+    Claimed,
+    Claims,
+    CommitOutcome,
+    Letters,
+    Owned,
+)
 from muster.edges.dead_letters import (
     TOO_LARGE,
     ToWrite,
@@ -111,22 +120,6 @@ FORGOTTEN = frozenset(
 def transactional_id(cluster: str, group_id: str, topic: str, partition: int) -> str:
     """Return the id that fences `partition`. Neither cluster nor topic can hold a slash, so no two are the same."""
     return f"muster/{cluster}/{topic}/{partition}/{group_id}"
-
-
-Letters = Mapping[int, ToWrite]
-"""The dead letters of records of a partition, by their offsets."""
-NO_LETTERS: Mapping[TopicPartition, Letters] = MappingProxyType({})
-NOTHING_CARRIED: Mapping[TopicPartition, Carried] = MappingProxyType({})
-
-Owned = Callable[[TopicPartition, float], bool | None]
-"""Asked before a producer that is stuck is replaced, and before its replacement commits: whether this consumer still
-owns the partition, by what became known after that moment (`time.monotonic`); None while that is not known."""
-
-Begin = Callable[[TopicPartition], bool]
-"""Asked right before a partition's claim is made, noting that it is; False if it is not wanted any more."""
-
-Claimed = Callable[[TopicPartition], None]
-"""Called when a replacement that had begun has claimed its partition, and cannot do so later any more."""
 
 
 class _UnwantedError(Exception):
@@ -516,7 +509,7 @@ class FencedCommits:
         self, calls: Mapping[TopicPartition, tuple[_Fence, Callable[..., Any], tuple[Any, ...]]]
     ) -> dict[TopicPartition, Any]:
         """Make these calls, but none beside one under way; what they, or those, returned or raised."""
-        work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = queue.SimpleQueue()
+        work: Calls = queue.SimpleQueue()
         for fence, function, arguments in calls.values():
             if fence.call is None:
                 fence.call, fence.called_at = Future(), time.monotonic()
@@ -524,7 +517,7 @@ class FencedCommits:
         # Threads of their own rather than a pool's, because one that is stuck must hold up neither those that come
         # later nor the end of the process.
         for _ in range(min(PARALLEL, work.qsize())):
-            threading.Thread(target=_work, args=(work,), name="muster-fence", daemon=True).start()
+            threading.Thread(target=make_calls, args=(work,), name="muster-fence", daemon=True).start()
         futures = {fence.call for fence, *_ in calls.values() if fence.call is not None}
         concurrent.futures.wait(futures, timeout=min(self._timeout, ANSWER_WITHIN))
         ends: dict[TopicPartition, Any] = {}
@@ -557,21 +550,6 @@ class FencedCommits:
         if self._state.has(tp[0]):
             config |= BULK
         return open_client(Producer, config)
-
-
-def _work(work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]]) -> None:
-    """Make calls until there is none left."""
-    while True:
-        try:
-            future, function, arguments = work.get_nowait()
-        except queue.Empty:
-            return
-        if not future.set_running_or_notify_cancel():
-            continue
-        try:
-            future.set_result(function(*arguments))
-        except Exception as error:
-            future.set_exception(error)
 
 
 def _still_owned(owned: Owned, tp: TopicPartition, since: float, why: str) -> None:

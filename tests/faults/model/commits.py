@@ -17,10 +17,9 @@ from muster.consumer.commits import GuardedCommits
 from muster.core.model import TopicPartition
 from muster.core.ownership import Place
 from muster.core.positions import Committed
-from muster.edges.commit_outcome import Claims, CommitOutcome
+from muster.edges.commit_outcome import Begin, Claims, CommitOutcome
 from muster.edges.kafka import NO_METADATA, Identities, KafkaError, TopicListing
 from muster.edges.kafka_admin import PartitionError
-from muster.edges.kafka_fencing import Begin
 from muster.settings.connections import KafkaSettings
 from tests.faults.model.kafka import Brokers
 from tests.faults.model.threads import CONCURRENT, THREADING, TIME, at_work, copy_of, wait_until

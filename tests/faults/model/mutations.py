@@ -26,7 +26,17 @@ from muster.coordinator import topic_fetch
 from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.topic_fetch import TopicFetch
-from muster.core import diagnosis, epochs, ownership, patience, positions, progress, state_machine, wire
+from muster.core import (
+    diagnosis,
+    epochs,
+    ownership,
+    patience,
+    positions,
+    progress,
+    state_machine,
+    stuck,
+    wire,
+)
 from muster.core.diagnosis import Situation, Waiting
 from muster.core.model import (
     ConsumerStatus,
@@ -42,7 +52,7 @@ from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.ownership import Ownership
 from muster.core.patience import Patience
 from muster.core.progress import Look
-from muster.core.state_machine import _Draft, _Inputs
+from muster.core.step import Draft, Inputs
 from muster.edges import consul_members, zookeeper_transitions
 from muster.edges.commit_outcome import CommitOutcome
 from muster.edges.consul import ConsulCatalog, ConsulError, Members, OverrideStore
@@ -57,7 +67,7 @@ Mutation = Callable[[MonkeyPatch], None]
 
 
 def hand_over_before_the_close_is_confirmed(patch: MonkeyPatch) -> None:
-    patch.setattr(_Inputs, "reports_closed", lambda given, consumer, partition: consumer in given.live)
+    patch.setattr(Inputs, "reports_closed", lambda given, consumer, partition: consumer in given.live)
 
 
 def ignore_the_epoch(patch: MonkeyPatch) -> None:
@@ -103,7 +113,7 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
     def go_on(snapshot: Any, patience: Patience, targets: Owners, now: float, **further: Any) -> Any:
         if snapshot.assignment is None or not snapshot.partitions:
             return None
-        return state_machine._step(_Inputs(snapshot, snapshot.assignment, patience, targets, now, **further))
+        return state_machine._step(Inputs(snapshot, snapshot.assignment, patience, targets, now, **further))
 
     patch.setattr(ConsulCatalog, "_confirm_empty", believe)
     patch.setattr(viewing, "advance", go_on)
@@ -124,7 +134,7 @@ def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
 def give_at_once_what_an_absent_owner_had(patch: MonkeyPatch) -> None:
     original = state_machine._place_orphans
 
-    def place(given: _Inputs, draft: _Draft) -> None:
+    def place(given: Inputs, draft: Draft) -> None:
         before = set(draft.to_close)
         original(given, draft)
         for partition in draft.to_close.keys() - before:
@@ -190,7 +200,7 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
 def place_orphans_without_waiting_for_to_close(patch: MonkeyPatch) -> None:
     original = state_machine._place_orphans
 
-    def place(given: _Inputs, draft: _Draft) -> None:
+    def place(given: Inputs, draft: Draft) -> None:
         before = set(draft.to_close)
         original(given, draft)
         for partition in before & draft.to_close.keys() & draft.to_start.keys():
@@ -429,14 +439,14 @@ def go_on_though_replaced(patch: MonkeyPatch) -> None:
 
 
 def balance_in_the_middle_of_a_rebalance(patch: MonkeyPatch) -> None:
-    patch.setattr(_Inputs, "settled", True)
+    patch.setattr(Inputs, "settled", True)
 
 
 def take_only_to_give_back(patch: MonkeyPatch) -> None:
     """A rebalance stops what does not move, too."""
     original = state_machine._rebalance
 
-    def rebalance(given: _Inputs, draft: _Draft) -> None:
+    def rebalance(given: Inputs, draft: Draft) -> None:
         original(given, draft)
         for partition in sorted(given.partitions & draft.owners.keys()) if draft.moves else ():
             owner = draft.owners[partition]
@@ -447,7 +457,7 @@ def take_only_to_give_back(patch: MonkeyPatch) -> None:
 
 
 def forget_to_close_what_vanished(patch: MonkeyPatch) -> None:
-    def forget(given: _Inputs, draft: _Draft) -> None:
+    def forget(given: Inputs, draft: Draft) -> None:
         for partition in draft.owners.keys() - given.snapshot.partitions:
             del draft.owners[partition]
         for partition in draft.to_start.keys() - given.snapshot.partitions:
@@ -475,7 +485,7 @@ def forget_an_absent_new_owner(patch: MonkeyPatch) -> None:
     patch.setattr(state_machine, "_place_orphans", _place_only_what_no_consumer_has)
 
 
-def _place_only_what_no_consumer_has(given: _Inputs, draft: _Draft) -> None:
+def _place_only_what_no_consumer_has(given: Inputs, draft: Draft) -> None:
     for partition in given.snapshot.partitions - draft.to_start.keys() - draft.owners.keys():
         if (target := given.targets.get(partition)) in given.live:
             draft.assign(partition, target)
@@ -500,7 +510,7 @@ def plan_without_asking_when_the_state_is_lost(patch: MonkeyPatch) -> None:
     patch.setattr(state_machine, "_basis", _nodes_whatever_is_reported)
 
 
-def _nodes_whatever_is_reported(given: _Inputs) -> _Draft:
+def _nodes_whatever_is_reported(given: Inputs) -> Draft:
     unknown = given.state is None or given.ahead is not None
     return replace(given.nodes.copy(), from_reports=unknown)
 
@@ -586,7 +596,7 @@ def forget_to_note_epochs(patch: MonkeyPatch) -> None:
 
 
 def give_to_a_consumer_that_leaves(patch: MonkeyPatch) -> None:
-    patch.setattr(_Inputs, "leaves_to_other", lambda given, consumer, partition: False)
+    patch.setattr(Inputs, "leaves_to_other", lambda given, consumer, partition: False)
 
 
 def give_to_a_consumer_that_leaves_by_a_late_write(patch: MonkeyPatch) -> None:
@@ -603,13 +613,13 @@ def freeze_on_a_planning_error(patch: MonkeyPatch) -> None:
 
 
 def trust_the_clock_of_any_worker(patch: MonkeyPatch) -> None:
-    def away(given: _Inputs) -> dict[str, float]:
+    def away(given: Inputs) -> dict[str, float]:
         known = given.state.missing if given.state else {}
         nodes, isolated = given.nodes, given.patience.membership.isolated
         named = {*nodes.owners.values(), *nodes.to_start.values(), *nodes.to_close.values()}
         return {c: known.get(c, given.now) for c in sorted(named - given.live.keys() - isolated)}
 
-    patch.setattr(_Inputs, "away", property(away))
+    patch.setattr(Inputs, "away", property(away))
     patch.setattr(Coordinator, "_now", lambda coordinator, view: coordinator.clock())
     patch.setattr(Coordinator, "_dated", lambda coordinator, view, transitions: transitions)
 
@@ -666,7 +676,7 @@ def give_only_when_all_is_closed(patch: MonkeyPatch) -> None:
     """One consumer that does not close holds up what others have closed."""
     original = state_machine._give_what_is_closed
 
-    def give(given: _Inputs, draft: _Draft) -> None:
+    def give(given: Inputs, draft: Draft) -> None:
         if draft.from_reports or all(
             given.reports_closed(draft.to_close[p], p) for p in given.nodes.to_close
         ):
@@ -680,15 +690,15 @@ def let_go_of_what_had_vanished_once(patch: MonkeyPatch) -> None:
     vanished: set[tuple[str, int]] = set()
     taken: dict[tuple[str, int], int] = {}
 
-    def partitions(given: _Inputs) -> frozenset[int]:
+    def partitions(given: Inputs) -> frozenset[int]:
         owned, present, epoch = given.before.owners.keys(), given.snapshot.partitions, given.before.epoch
         vanished.update((given.topic, p) for p in owned - present)
         back = {p for p in owned & present if (given.topic, p) in vanished}
         return present - {p for p in back if taken.setdefault((given.topic, p), epoch) == epoch}
 
     once_a_step = cached_property(partitions)
-    once_a_step.__set_name__(_Inputs, "partitions")
-    patch.setattr(_Inputs, "partitions", once_a_step)
+    once_a_step.__set_name__(Inputs, "partitions")
+    patch.setattr(Inputs, "partitions", once_a_step)
 
 
 def balance_in_the_middle_by_a_late_write(patch: MonkeyPatch) -> None:
@@ -697,7 +707,7 @@ def balance_in_the_middle_by_a_late_write(patch: MonkeyPatch) -> None:
 
 
 def stand_by_for_what_it_holds(patch: MonkeyPatch) -> None:
-    def standbys(given: _Inputs, draft: _Draft) -> dict[int, tuple[str, ...]]:
+    def standbys(given: Inputs, draft: Draft) -> dict[int, tuple[str, ...]]:
         return {p: (owner,) for p, owner in draft.owners.items()}
 
     patch.setattr(state_machine, "_standbys", standbys)
@@ -734,12 +744,12 @@ def name_only_owners_that_answer(patch: MonkeyPatch) -> None:
 
 
 def ask_about_consumers_alone(patch: MonkeyPatch) -> None:
-    original = diagnosis._stuck_message
+    original = stuck._stuck_message
 
     def message(given: Situation, topic: str, waiting: list[Waiting]) -> str | None:
         return original(given, topic, [each for each in waiting if each.consumer])
 
-    patch.setattr(diagnosis, "_stuck_message", message)
+    patch.setattr(stuck, "_stuck_message", message)
 
 
 def take_what_was_never_committed_for_read(patch: MonkeyPatch) -> None:

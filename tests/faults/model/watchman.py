@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from muster.core import progress
-from muster.core.diagnosis import Situation, held_up, stuck
+from muster.core.diagnosis import Situation, held_up
 from muster.core.model import (
     ConsumerStatus,
     Membership,
@@ -54,6 +54,7 @@ from muster.core.ownership import LONGEST_UNCOMMITTED, Source
 from muster.core.patience import Replies
 from muster.core.positions import Committed, of_another_topic
 from muster.core.progress import Look
+from muster.core.stuck import stuck
 from muster.edges.consul import ConsulError
 from muster.edges.status import StatusFailure
 from tests.faults.model.consul import ELSEWHERE, Api, HostAgent, Service, SimulatedConsul
