@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from muster.commands.command import Command, CommandError
 from muster.commands.table import COMMANDS
+from muster.core.model import ConsumerDetails
 from muster.dashboard.models import (
     Applicable,
     AssignorInForce,
@@ -340,11 +341,13 @@ class Cluster:
                 for topic in self.topics.values()
                 if (entry := _consumer_topic(topic, consumer, self.pins))
             ],
-            errors=[self.errors[consumer]] if consumer in self.errors else [],
+            details=ConsumerDetails(
+                errors=(self.errors[consumer],) if consumer in self.errors else (),
+                records=1_234_567,
+                batches=8_910,
+                last_batch_at=time.time() - 1.5,
+            ),
             exclusions=[entry for entry in self.exclusions if entry.consumer == consumer],
-            records=1_234_567,
-            batches=8_910,
-            last_batch_at=time.time() - 1.5,
             freshness=self.freshness(),
         )
 

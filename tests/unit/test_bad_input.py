@@ -24,12 +24,13 @@ from muster.core.model import (
     TopicState,
     TopicStatus,
 )
+from muster.core.moments import to_iso
 from muster.core.overrides import Overrides, Pin
 from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
 from muster.core.state_machine import advance
-from muster.core.wire import WireError, to_iso
+from muster.core.wire import WireError
 from muster.edges.consul_api import ConsulError, read_answer
 from muster.edges.consul_keys import read_object, seconds
 from muster.edges.consul_members import GREATEST_WEIGHT, LEAST_WEIGHT, Registration, to_consumer

@@ -12,9 +12,9 @@ from muster.coordinator.coordinator import LONG_POLL_OVER
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
 from muster.core.history import Transitions
 from muster.core.model import Consumer, ConsumerStatus, Loss, Move, Seek, State, TopicPartition
+from muster.core.moments import to_iso
 from muster.core.overrides import AssignorChoice, Pause, Pin, RebalanceRequest, SeekRequest
 from muster.core.patience import Policy
-from muster.core.wire import to_iso
 from muster.edges.consul import WaitIndex
 from muster.edges.status import StatusResult
 from tests.support.runs import Topics, coordinator, settled_world, unsubscribe

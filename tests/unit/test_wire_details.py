@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from muster.core.lenient import LONGEST_TEXT, MOST_ERRORS
 from muster.core.model import ConsumerDetails, FailingRecord
-from muster.core.wire import LONGEST_TEXT, MOST_ERRORS, parse_status
+from muster.core.wire import parse_status
 
 BARE = {"consumer": "a", "incarnation": "x", "topics": {"t": {"running": [1]}}}
 

@@ -18,9 +18,9 @@ from muster.cli.tables import console
 from muster.cluster.sources import Opener, Sources
 from muster.core.history import CommandEntry, Record, Unreadable
 from muster.core.model import Move
+from muster.core.moments import to_iso
 from muster.core.partition_list import format_partitions
 from muster.core.rebalances import Event, Quiet, Rebalance, events
-from muster.core.wire import to_iso
 from muster.settings.cluster_settings import Duration
 
 PAGE = 200

@@ -14,9 +14,9 @@ from muster.cli.errors import end, explained, read_clusters
 from muster.cli.options import CLUSTER, ListsByDefault
 from muster.cli.status import SHOWN
 from muster.cli.tables import console, cut, table
+from muster.core.moments import to_iso
 from muster.core.partition_list import format_partitions
 from muster.core.partitioner import partition_of
-from muster.core.wire import to_iso
 from muster.edges.kafka import TopicLister
 from muster.edges.state_changelog import changelog_topic
 from muster.settings.cluster_settings import ClusterSettings

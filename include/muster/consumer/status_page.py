@@ -16,7 +16,8 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Header, HTTPException, Query, Response, status
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -27,9 +28,12 @@ from muster.consumer.agent import Agent
 from muster.consumer.blocks import STOPPING
 from muster.consumer.metrics import ConsumerMetrics
 from muster.consumer.snapshot import AgentSnapshot
-from muster.core.model import Loss, ShardState, TopicPartition
-from muster.core.wire import PROTOCOL, to_iso
+from muster.core.lenient import write
+from muster.core.model import ConsumerDetails, PastFailure, TopicPartition
+from muster.core.wire import PROTOCOL, format_topic
 from muster.settings.consumer import ConsumerSettings
+
+_T = TypeVar("_T")
 
 UNHEALTHY_AFTER = 10
 """Failures of the query in a row, without a batch coming through, after which the consumer is not healthy."""
@@ -55,7 +59,16 @@ def make_status_page(
     ) -> dict[str, Any]:
         view = agent.view()
         names = topic & view.topics.keys() or view.topics.keys()
-        failed = {name: {"failures": _failures(agent, name)} for name in names} if failures else {}
+        details = ConsumerDetails(
+            host=socket.gethostname(),
+            version=muster.__version__,
+            doing=_state(view),
+            started_at=started,
+            errors=tuple(f"{key}: {message}" for key, message in sorted(view.problems.items())),
+            records=view.counters.records,
+            batches=view.counters.batches,
+            last_batch_at=view.counters.last_batch_at,
+        )
         return {
             "consumer": settings.consumer,
             "incarnation": settings.incarnation,
@@ -64,23 +77,18 @@ def make_status_page(
             "leaving": STOPPING in view.blocks,
             "max_batch_time": agent.max_batch_time,
             "batch": round(view.batch_seconds, 1) if view.in_batch else None,
-            "topics": {name: _topic(view, name) | failed.get(name, {}) for name in names},
+            "topics": {
+                name: _topic(view, name, agent.answers.failures(name) if failures else None) for name in names
+            },
             "cluster": settings.cluster,
-            "state": _state(view),
-            "errors": [f"{key}: {message}" for key, message in sorted(view.problems.items())],
-            "records": view.counters.records,
-            "batches": view.counters.batches,
+            **write(details),
             "read_ahead_bytes": view.counters.read_ahead_bytes,
             "refused_commits": view.counters.refused_commits,
             "handler_failures": view.counters.handler_failures,
             "query_failures": view.counters.query_failures,
             "recreated": view.counters.recreated,
-            "last_batch": _iso(view.counters.last_batch_at),
-            "started": _iso(started),
             "uptime": round(time.time() - started, 1),
-            "host": socket.gethostname(),
             "pid": os.getpid(),
-            "version": muster.__version__,
             "protocol": PROTOCOL,
         }
 
@@ -128,90 +136,37 @@ def _state(view: AgentSnapshot) -> str:
     return "running" if view.query_running else "starting"
 
 
-def _topic(view: AgentSnapshot, topic: str) -> dict[str, Any]:
-    held = view.topics[topic]
+def _topic(view: AgentSnapshot, topic: str, failures: tuple[PastFailure, ...] | None) -> dict[str, Any]:
     source = view.sources.get(topic)
     offsets = {
         str(partition): _partition(view, (name, partition)) for name, partition in view.held if name == topic
     }
+    status = replace(
+        view.topics[topic],
+        failing=_of(topic, view.failing),
+        losses=_of(topic, view.losses),
+        left_out=_of(topic, view.left_out),
+        stored={p: held.stored for p, held in _of(topic, view.held).items() if held.stored is not None},
+        shards=_of(topic, view.shards),
+        failures=failures,
+    )
     return {
-        "running": sorted(held.running),
-        "starting": sorted(held.starting),
-        "closing": sorted(held.closing),
-        "standby": sorted(held.standby),
-        "paused": sorted(held.paused),
-        "epoch": held.epoch,
+        **format_topic(status),
         "topic.id": source.topic_id or None if source else None,
         "bootstrap.servers": source.bootstrap_servers if source else None,
         "group.id": source.group_id if source else None,
         "offsets": offsets,
-        "fenced": {
-            str(partition): refusal.why
-            for (name, partition), refusal in sorted(view.refusals.items())
-            if name == topic
-        },
-        "failing": {
-            str(partition): {
-                "offset": record.offset,
-                "attempts": record.attempts,
-                "error": record.error,
-                "parked": record.parked,
-                "answer": record.answer or None,
-                **({"decided_for": round(record.decided_for, 1)} if record.answer else {}),
-                **({"lost": record.lost} if record.lost else {}),
-                **({"timer": True} if record.timer else {}),
-            }
-            for (name, partition), record in sorted(view.failing.items())
-            if name == topic
-        },
+        "fenced": {str(partition): refusal.why for partition, refusal in _of(topic, view.refusals).items()},
         "unread": {
             str(partition): {"offset": failure.offset, "kind": failure.kind.lower(), "why": failure.why}
-            for (name, partition), failure in sorted(view.unread.items())
-            if name == topic
-        },
-        "losses": _losses(view.losses, topic),
-        "left_out": _losses(view.left_out, topic),
-        "stored": {
-            str(partition): {
-                sink: {"ranges": stored.ranges, "more": stored.more, "at": _iso(stored.at)}
-                for sink, stored in sorted(held.stored.items())
-            }
-            for (name, partition), held in sorted(view.held.items())
-            if name == topic and held.stored is not None
-        },
-        "state": {
-            str(partition): _shard(shard)
-            for (name, partition), shard in sorted(view.shards.items())
-            if name == topic
+            for partition, failure in _of(topic, view.unread).items()
         },
         "lag": sum(entry["lag"] or 0 for entry in offsets.values()),
     }
 
 
-def _shard(shard: ShardState) -> dict[str, Any]:
-    if shard.differs:
-        return {"differs": shard.differs}
-    if (found := shard.restore) is not None:
-        return {
-            "restored": found.read,
-            "total": found.total,
-            "rate": round(found.rate, 1),
-            "still": round(found.still, 1),
-        }
-    return {
-        "keys": shard.keys,
-        "bytes": shard.bytes,
-        "offset": shard.offset,
-        "commit": shard.commit,
-        "late": shard.late,
-    }
-
-
-def _failures(agent: Agent, topic: str) -> list[dict[str, Any]]:
-    return [
-        {"partition": one.partition, "offset": one.offset, "error": one.error, "at": _iso(one.at)}
-        for one in agent.answers.failures(topic)
-    ]
+def _of(topic: str, values: Mapping[TopicPartition, _T]) -> dict[int, _T]:
+    return {partition: value for (name, partition), value in sorted(values.items()) if name == topic}
 
 
 def _partition(view: AgentSnapshot, tp: TopicPartition) -> dict[str, Any]:
@@ -226,24 +181,3 @@ def _partition(view: AgentSnapshot, tp: TopicPartition) -> dict[str, Any]:
         **({} if lost is None else {"lost": sum(lost.values())}),
         **({"rebuild": view.rebuilds[tp]} if tp in view.rebuilds else {}),
     }
-
-
-def _losses(losses: Mapping[TopicPartition, tuple[Loss, ...]], topic: str) -> dict[str, Any]:
-    return {
-        str(partition): [
-            {
-                "from": loss.begin,
-                "to": loss.end,
-                "records": loss.records,
-                "reason": loss.why,
-                "at": _iso(loss.at),
-            }
-            for loss in of_partition
-        ]
-        for (name, partition), of_partition in sorted(losses.items())
-        if name == topic
-    }
-
-
-def _iso(moment: float | None) -> str | None:
-    return None if moment is None else to_iso(moment)

@@ -30,12 +30,12 @@ from muster.core.model import (
     TopicSnapshot,
     by_partition,
 )
+from muster.core.moments import to_iso
 from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.partition_list import format_partitions
 from muster.core.patience import Patience, Policy, Replies
 from muster.core.progress import Look, Mark
 from muster.core.turns import Failure
-from muster.core.wire import to_iso
 
 SHOWN_ERRORS = 2
 """So many of a consumer's own errors are shown."""

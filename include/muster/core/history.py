@@ -26,7 +26,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from muster.core.model import Move, State, TopicSnapshot, Transition
-from muster.core.wire import LAST_MOMENT, check_id, to_iso, to_json, to_seconds
+from muster.core.moments import LAST_MOMENT, to_iso, to_seconds
+from muster.core.wire import check_id, to_json
 
 MOVES_BYTES = 128 * 1024
 """About so many bytes of one node hold moves; a node of ZooKeeper holds a megabyte."""

@@ -10,7 +10,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
+from muster.core.lenient import (
+    MOST_ERRORS,
+    AnyMoment,
+    Count,
+    Dated,
+    Duration,
+    Flag,
+    MaybeCount,
+    MaybeMoment,
+    Measure,
+    OffsetRanges,
+    Required,
+    Text,
+    Texts,
+    Wire,
+    count,
+    each,
+    list_of,
+    lists,
+    measure,
+    named,
+    numbers,
+    of_partitions,
+    read,
+    text,
+    write,
+    write_partitions,
+)
 from muster.core.partition_list import format_partitions
 
 TopicPartition = tuple[str, int]
@@ -213,8 +242,8 @@ class PartitionLoad:
     `lag` is in records not yet processed. `rate` is in records that arrive a second, over about the last minute.
     """
 
-    lag: float | None = None
-    rate: float | None = None
+    lag: Measure = None
+    rate: Measure = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +258,14 @@ class FailingRecord:
     yet: `skip`, `dead_letter`, or '' for nothing; that was so many seconds ago (`decided_for`).
     """
 
-    offset: int
-    error: str = ""
-    attempts: int = 0
-    parked: bool = False
-    answer: str = ""
-    lost: int = 0
-    timer: bool = False
-    decided_for: float = 0.0
+    offset: Required
+    error: Text = ""
+    attempts: Count = 0
+    parked: Flag = False
+    answer: Text = ""
+    lost: Count = 0
+    timer: Flag = False
+    decided_for: Duration = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +273,10 @@ class PastFailure:
     """A record that a handler failed with, or rejected: of which partition, with which error the last time, and when,
     in seconds since the epoch."""
 
-    partition: int
-    offset: int
-    error: str
-    at: float
+    partition: Required
+    offset: Required
+    error: Text
+    at: AnyMoment
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +284,11 @@ class Loss:
     """So many `records` of a partition that Kafka had no more when they were to be read, the first at offset `begin`,
     and all before `end`; `why` is a word, and `at` when the first was found, in seconds since the epoch."""
 
-    begin: int
-    end: int
-    records: int
-    why: str
-    at: float
+    begin: Annotated[int, named("from", Required)]
+    end: Annotated[int, named("to", Required)]
+    records: Required
+    why: Annotated[str, named("reason", Text)]
+    at: Dated
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +296,9 @@ class Stored:
     """What a sink has of a partition, as it said `at` (seconds since the epoch): `ranges`, in order, and before them
     so many `more`."""
 
-    ranges: tuple[OffsetRange, ...]
-    more: int = 0
-    at: float = 0.0
+    ranges: OffsetRanges
+    more: Required = 0
+    at: Dated = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +343,50 @@ class ShardState:
     late: int = 0
 
 
+def _read_stored(value: object) -> Mapping[str, Stored] | None:
+    """Read what sinks have of a partition. A sink that cannot be read leaves it unknown what there is of it."""
+    if not isinstance(value, dict):
+        return None
+    found = {text(name): read(Stored, entry) for name, entry in list(value.items())[:MOST_ERRORS]}
+    known = {name: entry for name, entry in found.items() if entry is not None}
+    return known if len(known) == len(found) else None
+
+
+def _write_stored(sinks: Mapping[str, Stored]) -> dict[str, object]:
+    return {sink: write(sinks[sink]) for sink in sorted(sinks)}
+
+
+def _read_shard(value: object) -> ShardState | None:
+    if not isinstance(value, dict):
+        return None
+    keys, size, commit, restored, late = (
+        count(value.get(key)) or 0 for key in ("keys", "bytes", "commit", "restored", "late")
+    )
+    rate, still = (measure(value.get(key)) for key in ("rate", "still"))
+    restore = None if still is None else Restore(restored, count(value.get("total")), rate or 0.0, still)
+    offset, differs = count(value.get("offset")), text(value.get("differs"))
+    return ShardState(keys, size, offset, commit, restore, differs, late)
+
+
+def _write_shard(shard: ShardState) -> dict[str, object]:
+    if shard.differs:
+        return {"differs": shard.differs}
+    if (found := shard.restore) is not None:
+        rate, still = round(found.rate, 1), round(found.still, 1)
+        return {"restored": found.read, "total": found.total, "rate": rate, "still": still}
+    return {key: getattr(shard, key) for key in ("keys", "bytes", "offset", "commit", "late")}
+
+
+_STORED = Wire(
+    lambda value: of_partitions(value, _read_stored), lambda values: write_partitions(values, _write_stored)
+)
+_SHARDS = Wire(
+    lambda value: of_partitions(value, _read_shard),
+    lambda values: write_partitions(values, _write_shard),
+    name="state",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
     """What one consumer reports on one topic; a partition in none of the three is closed and committed.
@@ -334,14 +407,14 @@ class TopicStatus:
     epoch: int | None = None
     standby: frozenset[int] = frozenset()
     loads: Mapping[int, PartitionLoad] = field(default_factory=dict)
-    paused: frozenset[int] = frozenset()
-    failing: Mapping[int, FailingRecord] = field(default_factory=dict)
+    paused: Annotated[frozenset[int], Wire(numbers, sorted)] = frozenset()
+    failing: Annotated[Mapping[int, FailingRecord], each(FailingRecord)] = field(default_factory=dict)
     batch_seconds: Mapping[int, float] = field(default_factory=dict)
-    losses: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
-    left_out: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
-    stored: Mapping[int, Mapping[str, Stored]] = field(default_factory=dict)
-    shards: Mapping[int, ShardState] = field(default_factory=dict)
-    failures: tuple[PastFailure, ...] | None = None
+    losses: Annotated[Mapping[int, tuple[Loss, ...]], lists(Loss)] = field(default_factory=dict)
+    left_out: Annotated[Mapping[int, tuple[Loss, ...]], lists(Loss)] = field(default_factory=dict)
+    stored: Annotated[Mapping[int, Mapping[str, Stored]], _STORED] = field(default_factory=dict)
+    shards: Annotated[Mapping[int, ShardState], _SHARDS] = field(default_factory=dict)
+    failures: Annotated[tuple[PastFailure, ...] | None, list_of(PastFailure)] = None
     """The records that failed within the last hour; None unless the consumer was asked for them."""
 
     @property
@@ -358,14 +431,14 @@ class ConsumerDetails:
     `errors` are messages, `records` and `batches` count since it started.
     """
 
-    host: str = ""
-    version: str = ""
-    doing: str = ""
-    started_at: float | None = None
-    errors: tuple[str, ...] = ()
-    records: int | None = None
-    batches: int | None = None
-    last_batch_at: float | None = None
+    host: Text = ""
+    version: Text = ""
+    doing: Annotated[str, named("state", Text)] = ""
+    started_at: Annotated[float | None, named("started", MaybeMoment)] = None
+    errors: Texts = ()
+    records: MaybeCount = None
+    batches: MaybeCount = None
+    last_batch_at: Annotated[float | None, named("last_batch", MaybeMoment)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from muster.core.wire import LAST_MOMENT, to_seconds
+from muster.core.moments import LAST_MOMENT, to_seconds
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST_OFFSET = 2**63 - 1

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from muster.core.diagnosis import LONGEST_ERROR, Phase, Situation, Waiting, overdue
 from muster.core.model import ConsumerStatus, State
+from muster.core.moments import to_iso
 from muster.core.partition_list import format_partitions
 from muster.core.positions import OFFSET_PROBLEM
-from muster.core.wire import to_iso
 
 
 def stuck(situation: Situation, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:

@@ -100,19 +100,15 @@ _KEYS: Mapping[str, Key[ConsumerRow]] = {
 def consumer_answer(state: ClusterState, consumer: str, ttl: float) -> ConsumerAnswer:
     """Show one consumer with all that it has. Raises `KeyError` if there is no such consumer."""
     status = state.statuses.get(consumer)
-    details = status.details if status is not None else ConsumerDetails()
     there = state.live.get(consumer)
     return ConsumerAnswer(
         row=consumer_row(state, consumer, _average(state)),
         topics=_topics(state, consumer),
-        errors=list(details.errors),
+        details=status.details if status is not None else ConsumerDetails(),
         exclusions=exclusion_entries(
             e for e in state.overrides.exclusions.values() if e.consumer == consumer
         ),
         subscribes=sorted(there.topics) if there is not None and there.topics is not None else None,
-        records=details.records,
-        batches=details.batches,
-        last_batch_at=details.last_batch_at,
         freshness=freshness(state, ttl),
     )
 

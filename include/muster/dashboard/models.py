@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from muster.cluster.last_rebalance import LastRebalance
 from muster.cluster.problems import Problem
 from muster.commands.command import Field as CommandField
+from muster.core.model import ConsumerDetails
 from muster.core.overrides import Override
 from muster.core.preview import Share
 from muster.core.time_lag import TimeLag
@@ -395,12 +396,9 @@ class ConsumerAnswer(_Answer):
 
     row: ConsumerRow
     topics: list[ConsumerTopic]
-    errors: list[str] = []  # what its status page reports to be wrong
+    details: ConsumerDetails  # what its status page says for people
     exclusions: list[ExclusionEntry] = []
     subscribes: list[str] | None = None  # the topics that it takes; None: all
-    records: int | None = None  # processed since it started
-    batches: int | None = None
-    last_batch_at: Moment | None = None
     freshness: Freshness
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.wire import LAST_MOMENT, check_id, to_iso
+from muster.core.moments import LAST_MOMENT, to_iso
+from muster.core.wire import check_id
 from muster.edges.consul_api import ConsulApi, ConsulError, address, not_understood
 from muster.settings.connections import ConsulSettings
 

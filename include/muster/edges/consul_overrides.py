@@ -38,6 +38,7 @@ from typing import Any
 from muster.core.deployment import Deployment
 from muster.core.epochs import Noted
 from muster.core.model import Seek, SeekState
+from muster.core.moments import to_iso
 from muster.core.overrides import (
     AssignorChoice,
     ConsumptionPause,
@@ -52,16 +53,7 @@ from muster.core.overrides import (
     TopicOverride,
 )
 from muster.core.subscription import check_pattern
-from muster.core.wire import (
-    MAX_EPOCH,
-    SEEK_ID,
-    TOPIC_ID,
-    WireError,
-    check_id,
-    check_topic,
-    parse_partition,
-    to_iso,
-)
+from muster.core.wire import MAX_EPOCH, SEEK_ID, TOPIC_ID, WireError, check_id, check_topic, parse_partition
 from muster.edges.consul_answers import STANDING, parse_standing
 from muster.edges.consul_api import LARGEST_VALUE, SMALLER
 from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, seconds, text

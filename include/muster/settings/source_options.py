@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from muster.core.moments import LAST_MOMENT
 from muster.core.seeking import Destination, StartingOffsets, To
-from muster.core.wire import LAST_MOMENT, check_topic, parse_partition
+from muster.core.wire import check_topic, parse_partition
 
 KAFKA = "kafka."
 LIMIT = "maxOffsetsPerTrigger"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from muster.core.model import Stored, TopicPartition
+from muster.core.moments import to_iso
 from muster.core.partition_list import format_partitions
-from muster.core.wire import to_iso
 
 NO_SINK = "no sink known"
 UNKNOWN = "what sinks have is unknown"

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from muster.consumer.state.contents import Contents, Entry, schema_of
 from muster.consumer.state.handle import LIST, MAP
-from muster.core.wire import to_iso
+from muster.core.moments import to_iso
 
 AT_ONCE = 50_000
 """Entries that are written at once."""

@@ -38,7 +38,6 @@ consumers have no use for it.
 from __future__ import annotations
 
 from muster.core.wire.names import (
-    LAST_MOMENT,
     MAX_EPOCH,
     MAX_PARTITION,
     PROTOCOL,
@@ -50,9 +49,7 @@ from muster.core.wire.names import (
     check_topic,
     parse_partition,
     readable,
-    to_iso,
     to_json,
-    to_seconds,
 )
 from muster.core.wire.nodes import (
     Racks,
@@ -73,17 +70,13 @@ from muster.core.wire.paths import (
     states_path,
 )
 from muster.core.wire.status import (
-    LONGEST_TEXT,
-    MOST_ERRORS,
+    format_topic,
     parse_status,
 )
 
 __all__ = [
-    "LAST_MOMENT",
-    "LONGEST_TEXT",
     "MAX_EPOCH",
     "MAX_PARTITION",
-    "MOST_ERRORS",
     "PROTOCOL",
     "SEEK_ID",
     "TOPIC_ID",
@@ -97,6 +90,7 @@ __all__ = [
     "format_assignment",
     "format_racks",
     "format_state",
+    "format_topic",
     "parse_assignment",
     "parse_partition",
     "parse_racks",
@@ -108,7 +102,5 @@ __all__ = [
     "readable",
     "state_path",
     "states_path",
-    "to_iso",
     "to_json",
-    "to_seconds",
 ]

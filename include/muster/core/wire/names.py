@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated
 
@@ -19,8 +19,6 @@ What names no version is always read: version 1 named none, and consumers in oth
 MAX_PARTITION = 2**31 - 1
 MAX_EPOCH = 2**53
 """The greatest whole number that readers of JSON in all languages agree on; epochs begin at the clock's seconds."""
-LAST_MOMENT = 253_370_764_800.0
-"""Seconds since the epoch at the end of the year 9998: what can be written and shown in any time zone."""
 LONGEST_NAME_SHOWN = 100
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule for topic names
 SEEK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -138,16 +136,6 @@ def explain(error: ValidationError) -> str:
     where = ".".join(str(part)[:LONGEST_NAME_SHOWN] for part in first["loc"]) or "the whole text"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{where}: {first['msg']}{more}"
-
-
-def to_seconds(moment: datetime) -> float:
-    """Return seconds since the epoch; a moment without a time zone is in UTC."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def to_iso(seconds: float) -> str:
-    """Format seconds since the epoch as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def to_json(value: Mapping[str, object]) -> bytes:

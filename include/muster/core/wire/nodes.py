@@ -17,6 +17,7 @@ from muster.core.model import (
     by_consumer,
     by_partition,
 )
+from muster.core.moments import to_iso, to_seconds
 from muster.core.wire.names import (
     PROTOCOL,
     SEEK_ID,
@@ -31,9 +32,7 @@ from muster.core.wire.names import (
     explain,
     mistake,
     partition_key,
-    to_iso,
     to_json,
-    to_seconds,
 )
 
 LONGEST_REASON = 4_000

@@ -59,11 +59,11 @@ function why({ row, subscribes }) {
 
 /** @param {ConsumerAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
 function drawn(answer, cluster, known) {
-  const { row } = answer;
+  const { row, details } = answer;
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => (value === "" || value === null ? null : h("div", {}, h("dt", { text: label }), h("dd", {}, value)));
   return [
     ...row.overrides.map((one) => banner("info", one.command, h("p", {}, h("b", { text: `${row.consumer} is ${overrideOf(one)}. ` }), saidBy(one.said, age(one.said.at))))),
-    ...[...(row.error ? [row.error] : []), ...answer.errors.filter((one) => one !== row.error)].map((one, i) => banner(row.state === "live" ? "warning" : "critical", `error ${i}`, h("p", { text: one }))),
+    ...[...(row.error ? [row.error] : []), ...details.errors.filter((one) => one !== row.error)].map((one, i) => banner(row.state === "live" ? "warning" : "critical", `error ${i}`, h("p", { text: one }))),
     h(
       "section", { class: "panel", data: { key: "consumer" }, "aria-label": `Consumer ${row.consumer}` },
       h(
@@ -79,12 +79,12 @@ function drawn(answer, cluster, known) {
         figure("Lag", short(row.lag), "records"),
         figure("Arriving", rate(row.rate)),
         figure("Uptime", age(row.started_at, "for")),
-        figure("Processed", short(answer.records), answer.batches === null ? "" : `${short(answer.batches)} batches`),
+        figure("Processed", short(details.records), details.batches === null ? "" : `${short(details.batches)} batches`),
       ),
       h(
         "dl", { class: "facts" },
         fact("Host", row.host), fact("Status page", row.address), fact("Version", row.version), fact("Incarnation", row.incarnation && h("span", { class: "mono", text: row.incarnation })),
-        fact("Last batch", answer.last_batch_at === null ? "" : age(answer.last_batch_at)), fact("Zone", row.zone ?? ""),
+        fact("Last batch", details.last_batch_at === null ? "" : age(details.last_batch_at)), fact("Zone", row.zone ?? ""),
         fact("Weight", row.weight === null ? "" : String(row.weight)), fact("Priority", row.priority === null ? "" : String(row.priority)),
         fact("Subscribes to", answer.subscribes?.join(", ") ?? ""), fact("Run by Airflow", row.expected ? "yes" : "no"),
       ),
