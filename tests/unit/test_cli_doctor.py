@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from muster.cli.main import main
 from muster.doctor import packages
-from muster.doctor.consul import apart
+from muster.doctor.consul import OVERRIDES, apart
 from muster.doctor.findings import CheckOutcome, Part, counts, explained, failed, named
 from muster.doctor.settings import check_settings
 from muster.doctor.versions import TESTED, check_version, numbers
@@ -284,3 +284,9 @@ def test_a_file_that_cannot_be_read_is_a_finding(clusters: Path) -> None:
     report = json.loads(doctor(clusters, "--json").stdout)
     assert ("retention", "correct the file") in {(c["name"], c["step"]) for c in report["general"]}
     assert report["clusters"].keys() == {"c", "d"}
+
+
+def test_doctor_checks_every_key_that_persons_write() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    (row,) = re.findall(r"^\| a person who gives commands .*$", page, re.MULTILINE)
+    assert set(re.findall(r"`(?:muster/flights/)?(\w+)/`", row)) == set(OVERRIDES)

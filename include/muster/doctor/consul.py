@@ -15,6 +15,7 @@ from http import HTTPStatus
 from muster.doctor.findings import Check, Part, named
 from muster.doctor.versions import check_version
 from muster.edges.consul import ConsulCatalog, ConsulCluster
+from muster.edges.consul_answers import ANSWERS
 from muster.edges.consul_api import (
     ConsulApi,
     ConsulDeniedError,
@@ -24,6 +25,7 @@ from muster.edges.consul_api import (
     not_understood,
 )
 from muster.edges.consul_keys import key_prefix
+from muster.edges.consul_overrides import KINDS
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import SettingsError, load_clusters
 from muster.settings.connections import ConsulSettings
@@ -35,10 +37,7 @@ _NO_VERSION = 1
 
 NEEDED = ("stop", "submitted", "coordination/rebalance", "coordination/epochs", "coordination/deployment")
 """Keys that Muster's own DAGs write."""
-OVERRIDES = (
-    *("isolated", "drained", "pinned", "excluded", "answers"),
-    *("coordination", "topics", "consumption", "seeks"),
-)
+OVERRIDES = (*KINDS, ANSWERS, "coordination")
 """Keys that only people write, through commands."""
 
 

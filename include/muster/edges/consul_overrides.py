@@ -464,6 +464,8 @@ _EACH: Mapping[str, Callable[[str, Key], object]] = {
     STANDING: parse_standing,
 }
 """How the keys of each kind are read, each with the rest of its name."""
+KINDS = tuple(_EACH)
+"""What the names of these keys begin with."""
 _WHOLE: Mapping[str, Callable[[Key], object]] = {
     PAUSED: lambda key: Pause(**_said_in(key)),
     REBALANCE: _rebalance,
