@@ -67,8 +67,8 @@ class Shard:
     def task(self) -> ShardTask:
         mark = self.store.mark
         return ShardTask(
-            str(self.store.folder), mark.upto, GENERATION, self.now, self.places, self.known, self.declared(),
-            ("t", 0), self.dropped,
+            str(self.store.folder), mark.identity, mark.upto, GENERATION, self.now, self.places, self.known,
+            self.declared(), ("t", 0), self.dropped,
         )  # fmt: skip
 
     def batch(self, rows: list[Row] | None, initial: Initial | None = None) -> list[dict[str, Any]]:

@@ -346,11 +346,16 @@ def test_records_that_are_done_change_nothing(tmp_path: Path, form: str) -> None
     assert [row["key"] for row in shard.batch(keyed("a", "b", "c"))] == ["c"]
 
 
-def test_task_refuses_a_store_that_is_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "begins"), [({"upto": 5}, "5 of .+"), ({"identity": "c/t/0/new"}, "0 of c/t/0/new")]
+)
+def test_task_refuses_another_store_than_its_own(tmp_path: Path, other: dict[str, Any], begins: str) -> None:
     shard = Shard(tmp_path, Count())
-    work = shard.work(replace(shard.task(), upto=5))
+    work = shard.work(replace(shard.task(), **other))
     shard.store.close()  # another process has it
-    with pytest.raises(StateStoreError, match="is at 0 of its changelog, and the batch begins at 5"):
+    with pytest.raises(
+        StateStoreError, match=f"is at 0 of the changelog of .+, and the batch begins at {begins}"
+    ):
         list(in_task(work)(table(keyed("a")).to_batches()))
 
 

@@ -54,9 +54,10 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """One shard as a batch finds it: where its store is, and how far that is; and what is fixed for the batch."""
+    """One shard as a batch finds it: where its store is, which one, and how far; and what is fixed for the batch."""
 
     folder: str
+    identity: str
     upto: int
     generation: int
     now: int
@@ -138,10 +139,11 @@ def _run(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         tp = task.tp
         below = _readers.at(Path(task.folder))
         try:
-            if below.mark.upto != task.upto:
+            mark = below.mark
+            if (mark.identity, mark.upto) != (task.identity, task.upto):
                 raise StateStoreError(
-                    f"the state store in {task.folder} is at {below.mark.upto} of its changelog, and the batch "
-                    f"begins at {task.upto}"
+                    f"the state store in {task.folder} is at {mark.upto} of the changelog of {mark.identity}, and "
+                    f"the batch begins at {task.upto} of {task.identity}"
                 )
             # As in Spark, what a processor keeps in itself is of one batch of one shard.
             initial = work.initial.get(tp)

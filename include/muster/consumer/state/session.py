@@ -261,6 +261,7 @@ class BatchState:
                 handle.getValueState(name, schema)
         return ShardTask(
             str(view.folder),
+            view.identity,
             view.upto,
             position.generation,
             view.now,

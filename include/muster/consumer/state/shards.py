@@ -76,6 +76,8 @@ class View:
     """A shard as its next batch finds it."""
 
     folder: Path
+    identity: str
+    """Which store that is."""
     upto: int
     """What its store holds of the changelog."""
     position: Position
@@ -297,8 +299,15 @@ class States(Stateless):
             if any(shard.position.places[topic].offset not in {ANYWHERE, at} for topic, at in begins.items()):
                 raise _elsewhere(tp)
             now = shard.now(self.clock, self.wall)
+            mark = shard.mark
             return View(
-                shard.store.folder, shard.mark.upto, shard.position, now, shard.partitions, shard.dropped
+                shard.store.folder,
+                mark.identity,
+                mark.upto,
+                shard.position,
+                now,
+                shard.partitions,
+                shard.dropped,
             )
 
     def changed(self, tp: TopicPartition, records: int, size: int) -> None:
