@@ -110,6 +110,14 @@ class StatefulConsumer:
         self._ends = after
         return self.agent.batch_started()
 
+    def let_go(self) -> None:
+        """Have a batch without partitions once there is none to read, as a query has it."""
+        offer = self.agent.offer(self._token)
+        if self._ends and not any(topic.partitions for topic in offer.topics.values()):
+            self.agent.planned(self._token, offer.asked, self._ends, {}, {}, [])
+            self._ends = {}
+            self.agent.batch_done(self.agent.batch_started(), None)
+
     def batch(
         self,
         topic: str,
