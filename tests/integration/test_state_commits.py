@@ -210,13 +210,13 @@ def test_restarted_owner_reads_only_what_its_store_lacks(
     one.close()
     again = consumer("one")
     read: list[int] = []
-    take_up = again.states._read
+    came = again.states.restores.came
 
-    def noted(tp, store, mark, position, reader, wanted):  # type: ignore[no-untyped-def]
-        read.append(reader.end - mark.upto)
-        return take_up(tp, store, mark, position, reader, wanted)
+    def noted(tp: tuple[str, int], claim_epoch: int, far: int, total: int) -> None:
+        read.append(total)
+        came(tp, claim_epoch, far, total)
 
-    again.states._read = noted  # type: ignore[method-assign]
+    again.states.restores.came = noted  # type: ignore[method-assign]
     start(again, world, eventually, 2)
     assert read == [0]
     assert len(again.state(world.topic)) == 1000

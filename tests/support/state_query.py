@@ -136,7 +136,7 @@ class StateQuery:
         for thread in self._threads:
             thread.join(10)
         self.states.keep({})
-        self.states.release()
+        self.states.stores.release()
 
 
 Make = Callable[..., StateQuery]

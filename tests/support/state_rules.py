@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from muster.consumer.state import shards
+from muster.consumer.state import shards, stores
 from muster.consumer.state.position import Position, TakenUp
 from muster.core.positions import Committed
 
@@ -27,14 +27,14 @@ def leaving_out(rule: str) -> Iterator[None]:
         "every_place": ("take_up", _take_by_first),
         "whole_seek": ("_of_all", lambda *_: True),
         "rebuild": ("moved", lambda now, *more: replace(_moved(now, *more), rebuild=now.rebuild)),
-        "history": ("_follows", lambda *_: True),
+        "history": ("follows", lambda *_: True),
         "choice": ("take_up", _take_any_choice),
         "afresh": ("_is_outdated", lambda found, *more: _outdated(replace(found, chosen=""), *more)),
         "orphans": ("take_up", lambda *what: _taken(*what[:5])),
-        "age": ("OLDEST", float("inf")),
     }
-    name, value = patches.get(rule, ("OLDEST", RETENTION / 2))
-    with mock.patch.object(shards, "OLDEST", RETENTION / 2), mock.patch.object(shards, name, value):
+    name, value = patches.get(rule, ("take_up", shards.take_up))
+    oldest = float("inf") if rule == "age" else RETENTION / 2
+    with mock.patch.object(stores, "OLDEST", oldest), mock.patch.object(shards, name, value):
         yield
 
 

@@ -526,7 +526,7 @@ class Owner:
 
     def close(self) -> None:
         self.states.forget([TP])
-        self.states.release()
+        self.states.stores.release()
 
 
 def offsets_of(position: Position) -> dict[str, int]:

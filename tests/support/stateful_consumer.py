@@ -10,6 +10,7 @@ from pathlib import Path
 
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
+from muster.consumer.state.follower import Follower
 from muster.consumer.state.keeper import Keeper
 from muster.consumer.state.position import FIRST
 from muster.consumer.state.shards import Computed, States
@@ -43,6 +44,7 @@ class StatefulConsumer:
         self.agent = Agent(name, fencing=True, states=self.states)
         self.committer = Committer(self.agent, kafka, CLUSTER, True, dead_letter_topic, self.states)
         self.keeper = Keeper(self.agent, self.states)
+        self.follower = Follower(self.agent, self.states)
         self.confirms = confirms
         self._kafka = kafka
         self._group = group
@@ -50,7 +52,11 @@ class StatefulConsumer:
         self._token = self.agent.query_started()
         self._threads = [
             threading.Thread(target=run, args=(beat,), daemon=True)
-            for run, beat in ((self.committer.run, self._confirm), (self.keeper.run, lambda: None))
+            for run, beat in (
+                (self.committer.run, self._confirm),
+                (self.keeper.run, lambda: None),
+                (self.follower.run, lambda: None),
+            )
         ]
         for thread in self._threads:
             thread.start()
@@ -68,6 +74,7 @@ class StatefulConsumer:
         owners: Mapping[int, str],
         zxid: int,
         seeks: Mapping[int, Seek] | None = None,
+        standbys: Mapping[int, tuple[str, ...]] | None = None,
     ) -> None:
         node = TopicAssignment(
             self._kafka.bootstrap_servers,
@@ -76,6 +83,7 @@ class StatefulConsumer:
             zxid,
             topic_id=self._group.topics.identities({topic}).ids[topic],
             seeks=seeks or {},
+            standbys=standbys or {},
         )
         self.agent.assigned(topic, node, zxid)
 
@@ -161,7 +169,8 @@ class StatefulConsumer:
     def close(self) -> None:
         self.committer.stop()
         self.keeper.stop()
+        self.follower.stop()
         for thread in self._threads:
             thread.join(10)
         self.states.keep({})
-        self.states.release()
+        self.states.stores.release()

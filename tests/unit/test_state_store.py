@@ -88,23 +88,27 @@ def test_long_keys_are_found_by_their_beginning(tmp_path: Path) -> None:
 
 def test_second_process_of_a_consumer_has_stores_of_its_own(tmp_path: Path) -> None:
     one, two = (States("c", "me", KAFKA, [".*"], tmp_path) for _ in range(2))
-    first = one._place()
-    assert two._place() != first
-    one.release()
+    first = one.stores.place()
+    assert two.stores.place() != first
+    one.stores.release()
     three = States("c", "me", KAFKA, [".*"], tmp_path)
-    assert three._place() == first
+    assert three.stores.place() == first
 
 
 def test_stores_that_nothing_used_for_long_are_removed(tmp_path: Path) -> None:
     states = States("c", "me", KAFKA, [".*"], tmp_path)
-    place = states._place()
-    for name, age in (("old", 8 * 86_400), ("young", 6 * 86_400)):
+    place = states.stores.place()
+    for name, age in (("0", 8 * 86_400), ("1", 6 * 86_400)):
         Store(place / "t" / name, name, 0.0).close()
         data = place / "t" / name / "data.mdb"
         os.utime(data, (data.stat().st_mtime - age,) * 2)
-    states.release()
-    States("c", "me", KAFKA, [".*"], tmp_path)._place()
-    assert [path.name for path in (place / "t").iterdir()] == ["young"]
+    states.stores.release()
+    stores = States("c", "me", KAFKA, [".*"], tmp_path).stores
+    stores.tidy()
+    assert len(list((place / "t").iterdir())) == 2, "the folder is not taken yet"
+    stores.place()
+    stores.tidy()
+    assert [path.name for path in (place / "t").iterdir()] == ["1"]
 
 
 def test_keys_below_a_rebuild_are_found_by_their_whole_names(tmp_path: Path) -> None:

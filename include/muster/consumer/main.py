@@ -58,6 +58,7 @@ from muster.settings.consumer import VARIABLE, ConsumerSettings
 from muster.settings.source_options import fail_on_data_loss
 
 if TYPE_CHECKING:
+    from muster.consumer.state.follower import Follower
     from muster.consumer.state.keeper import Keeper
     from muster.consumer.state.shards import States
 
@@ -195,6 +196,7 @@ class Job:
         self._supervisor: QuerySupervisor | None = None
         self._query: Loop | None = None
         self._keeper: Keeper | None = None
+        self._follower: Follower | None = None
         self._poison = ""
 
     def run(self) -> int:
@@ -220,10 +222,13 @@ class Job:
         self._loop("consul", self._registrar.run, 12 * settings.consul.timeout + STUCK_AFTER)
         self._loop("commit", self._committer.run, STUCK_AFTER)
         if self._states is not None:
-            from muster.consumer.state.keeper import Keeper  # noqa: PLC0415  needs the extra `state`
+            from muster.consumer.state.follower import Follower  # noqa: PLC0415  needs the extra `state`
+            from muster.consumer.state.keeper import Keeper  # noqa: PLC0415
 
             self._keeper = Keeper(self._agent, self._states)
             self._loop("state", self._keeper.run, STUCK_AFTER)
+            self._follower = Follower(self._agent, self._states)
+            self._loop("standby", self._follower.run, 4 * settings.kafka.operation_timeout + STUCK_AFTER)
         self._loop("answers", self._answers.run, 4 * settings.consul.timeout + STUCK_AFTER)
         if self._agent.announces:
             self._loop(
@@ -318,6 +323,8 @@ class Job:
         self._committer.stop()
         if self._keeper is not None:
             self._keeper.stop()
+        if self._follower is not None:
+            self._follower.stop()
         try:
             spark.stop()
         except Py4JError as error:

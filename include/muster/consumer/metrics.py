@@ -162,6 +162,10 @@ class ConsumerMetrics(Collector):
             ((tp, s.late) for tp, s in running),
         )
         yield self._own(CounterMetricFamily, "late_rows", text, late, "topic", "partition")
+        text = "Offsets of its changelog that the local store of a shard lacks, whether or not the shard runs here"
+        copies = self._agent.states.copies() or {}
+        lags: _Samples = ((tp, copy.lag) for tp, copy in copies.items())
+        yield self._own(GaugeMetricFamily, "state_copy_lag", text, lags, "topic", "partition")
 
     def _gauges(self, view: AgentSnapshot) -> Iterator[Metric]:
         info = InfoMetricFamily("muster_consumer", "Which process this is", labels=_OWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from muster.core.copies import ShardCopy
 from muster.core.model import ShardState, TopicPartition
 from muster.core.state_topics import NO_STATE, StateTopics
 
@@ -27,3 +28,7 @@ class Stateless:
     def status(self) -> Mapping[TopicPartition, ShardState]:
         """Return how the state of partitions stands."""
         return {}
+
+    def copies(self) -> Mapping[TopicPartition, ShardCopy] | None:
+        """Return the local stores that are on the disk; None where no topic has state."""
+        return None

@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
@@ -28,6 +28,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.blocks import STOPPING
 from muster.consumer.metrics import ConsumerMetrics
 from muster.consumer.snapshot import AgentSnapshot
+from muster.core.copies import ShardCopy, write_copy
 from muster.core.lenient import write
 from muster.core.model import ConsumerDetails, PastFailure, TopicPartition
 from muster.core.wire import PROTOCOL, format_topic
@@ -81,6 +82,7 @@ def make_status_page(
                 name: _topic(view, name, agent.answers.failures(name) if failures else None) for name in names
             },
             "cluster": settings.cluster,
+            **_stores(agent.states.copies(), topic),
             **write(details),
             "read_ahead_bytes": view.counters.read_ahead_bytes,
             "refused_commits": view.counters.refused_commits,
@@ -167,6 +169,17 @@ def _topic(view: AgentSnapshot, topic: str, failures: tuple[PastFailure, ...] | 
 
 def _of(topic: str, values: Mapping[TopicPartition, _T]) -> dict[int, _T]:
     return {partition: value for (name, partition), value in sorted(values.items()) if name == topic}
+
+
+def _stores(copies: Mapping[TopicPartition, ShardCopy] | None, topics: Collection[str]) -> dict[str, Any]:
+    """Return the local stores of shards, of these topics or all, if there are topics with state."""
+    if copies is None:
+        return {}
+    found: dict[str, dict[str, dict[str, object]]] = {}
+    for (topic, partition), copy in sorted(copies.items()):
+        if not topics or topic in topics:
+            found.setdefault(topic, {})[str(partition)] = write_copy(copy)
+    return {"stores": found}
 
 
 def _partition(view: AgentSnapshot, tp: TopicPartition) -> dict[str, Any]:

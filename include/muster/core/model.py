@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
+from muster.core.copies import Copies
 from muster.core.lenient import (
     MOST_ERRORS,
     AnyMoment,
@@ -167,7 +168,8 @@ class TopicAssignment:
     to take a partition over when its owner leaves; a partition without any is absent from it. `topic_id` is the id
     that Kafka gave the topic when it was created, '' where it is unknown: a topic that is deleted and created again
     under its name has another one. What people ask of the flow stands beside the owners and changes none of them:
-    partitions in `paused` are held and not read, and `seeks` are not known to be carried out.
+    partitions in `paused` are held and not read, and `seeks` are not known to be carried out. `warm_ups` name the
+    consumer that brings a copy of a partition's state to where it may take the partition over.
     """
 
     bootstrap_servers: str
@@ -178,6 +180,12 @@ class TopicAssignment:
     topic_id: str = ""
     paused: frozenset[int] = frozenset()
     seeks: Mapping[int, Seek] = field(default_factory=dict)
+    warm_ups: Owners = field(default_factory=dict)
+
+    def stood_by_for(self, consumer: str) -> frozenset[int]:
+        """Return the partitions that a consumer stands by for, or warms up for."""
+        standing = {p for p, standbys in self.standbys.items() if consumer in standbys}
+        return frozenset(standing | {p for p, other in self.warm_ups.items() if other == consumer})
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +457,9 @@ class ConsumerStatus:
     `topics`, or whose epoch is behind, has not been acted on yet. `leaving` says that it ends, and takes nothing up
     any more. `max_batch_time` is its setting, in seconds; None if it has none. `batch_seconds` is for how long a
     handler has worked on the batch under way; None if there is none, or it is short.
-    `cluster` is the one that it belongs to, '' if it does not say.
+    `cluster` is the one that it belongs to, '' if it does not say. `copies` has the local stores of shards on its
+    disk, by topic and partition, whether or not it has read an assignment of the topic; None if it does not report
+    them.
     """
 
     consumer: str
@@ -460,6 +470,7 @@ class ConsumerStatus:
     max_batch_time: float | None = None
     batch_seconds: float | None = None
     cluster: str = ""
+    copies: Copies | None = None
     details: ConsumerDetails = field(default_factory=ConsumerDetails)
 
     def on(self, topic: str) -> TopicStatus:
@@ -511,6 +522,8 @@ class Transition:
         old, new = self.before.state, self.state
         if new == old:
             before = self.before.assignment
+            if before is not None and self.assignment.warm_ups != before.warm_ups:
+                return "warm-ups changed"
             if before is None or self.assignment.standbys != before.standbys:
                 return "standbys changed"
             return flow_change(before, self.assignment) or "topic id noted"

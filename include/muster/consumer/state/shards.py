@@ -8,31 +8,27 @@ carries it (`carry`), and reaches the local store when Kafka has acknowledged th
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from muster.consumer.state.errors import FailedTimer, StateError, StateStoreError
+from muster.consumer.state.errors import FailedTimer, StateStoreError
 from muster.consumer.state.handle import EXPIRIES, PROCESSING_TIME, TIMERS, first_due
 from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, TakenUp, moved, take_up
 from muster.consumer.state.restores import Restores
-from muster.consumer.state.store import Change, Mark, Reader, Store, remove
+from muster.consumer.state.store import Change, Mark, Reader, Store
+from muster.consumer.state.stores import Stores, bring_on, follows
 from muster.consumer.stateless import Stateless
+from muster.core.copies import ShardCopy
 from muster.core.model import OffsetRange, ShardState, TopicPartition
 from muster.core.ownership import Due, ToRestore
 from muster.core.state_topics import NO_STATE, StateTopics
 from muster.edges.dead_letters import ToWrite
 from muster.edges.state_changelog import (
-    KEPT_DELETIONS,
     Carried,
     ChangelogReader,
     ChangelogTopic,
@@ -43,14 +39,10 @@ from muster.settings.connections import KafkaSettings
 
 log = logging.getLogger(__name__)
 
-OLDEST = KEPT_DELETIONS / 1000 / 2
-"""Seconds after which a store that was not current since is not trusted: Kafka may have forgotten deletions."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds until timers that failed are tried again, at first and at most."""
 DELETED_AT_ONCE = 10_000
 """Keys from before a rebuild that one commit deletes."""
-KEPT = 7 * 86_400.0
-"""Seconds after which files of shards that went are removed."""
 MOST_CHANGES = 1 << 26
 """Bytes that a batch may change of all its shards, each of which has the same share."""
 FILLED = 0.75
@@ -177,24 +169,25 @@ class States(Stateless):
     wall: Callable[[], float] = time.time
     most_changes: int = MOST_CHANGES
     restores: Restores = field(init=False)
+    stores: Stores = field(init=False)
     _shards: dict[TopicPartition, Shard] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _opening: dict[TopicPartition, threading.Lock] = field(default_factory=dict, init=False)
-    _own: Path | None = field(default=None, init=False)
-    _held: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.restores = Restores(lambda: self.clock())  # noqa: PLW0108  tests set the clock later
+        def clock() -> float:  # tests set the clocks later
+            return self.clock()
+
+        self.restores = Restores(clock)
+        self.stores = Stores(self.cluster, self.consumer, self.folder, clock, lambda: self.wall())  # noqa: PLW0108
 
     # -- taking up ----------------------------------------------------------------------------------------
 
     def take_up(self, tp: TopicPartition, asked: ToRestore, wanted: Callable[[], bool]) -> TakenUp | None:
         """Bring a shard's store to the end of its changelog and compare that with the group; None if it is not
         `wanted` any more. Raises `KafkaError` and `StateStoreError`."""
-        with self._lock:
-            opening = self._opening.setdefault(tp, threading.Lock())
-        with opening:
+        with self.stores.opening(tp):
             self.forget([tp])
+            self.stores.stand_down(tp)
             settings = KafkaSettings(
                 config={**self.kafka.config, "bootstrap.servers": asked.source.bootstrap_servers},
                 operation_timeout=self.kafka.operation_timeout,
@@ -219,21 +212,15 @@ class States(Stateless):
         partitions: int,
         wanted: Callable[[], bool],
     ) -> TakenUp | None:
-        identity = f"{self.cluster}/{tp[0]}/{tp[1]}/{ids}"
-        store = Store(self._place() / tp[0] / str(tp[1]), identity, self.wall())
-        came = partial(self.restores.came, tp, asked.claim_epoch)
+        store, position = self.stores.open(tp, ids, reader.end)
         running = False
         try:
-            before, position = store.mark, _position(store.reader())
-            young = 0 <= self.wall() - before.current <= OLDEST
-            if not young or before.upto > reader.end or not _whole(before, position):
-                store.clear(self.wall())
-                before, position = store.mark, None
-            mark, position = self._read(came, store, before, position, reader, wanted)
+            before = store.mark
+            mark, position = self._read(tp, asked, store, before, position, reader, wanted)
             found = _compared(store, position, asked, reader.end)
             if mark.upto >= reader.end and _is_outdated(found, position, before):
                 store.clear(self.wall())
-                mark, position = self._read(came, store, store.mark, None, reader, wanted)
+                mark, position = self._read(tp, asked, store, store.mark, None, reader, wanted)
                 found = _compared(store, position, asked, reader.end)
             if mark.upto < reader.end:
                 return None
@@ -242,17 +229,19 @@ class States(Stateless):
             place = asked.claim_epoch, reader.topic, store, mark
             shard = Shard(*place, found.position, partitions, found.chosen)
             shard.look()
+            self.stores.copies.came(tp, mark.upto, mark.upto, shard.size[1])
             with self._lock:
                 self._shards[tp] = shard
             running = True
             return found
         finally:
             if not running:
-                store.close()
+                self.stores.close(tp, store)
 
     def _read(
         self,
-        came: Callable[[int, int], None],
+        tp: TopicPartition,
+        asked: ToRestore,
         store: Store,
         mark: Mark,
         position: Position | None,
@@ -261,34 +250,14 @@ class States(Stateless):
     ) -> tuple[Mark, Position | None]:
         """Bring a store from `mark` to the end of its changelog, or as far as that is `wanted`."""
         first, fresh = mark.upto, mark.upto == 0
-        came(0, reader.end - first)
+        self.restores.came(tp, asked.claim_epoch, 0, reader.end - first)
         for read in reader.read(mark.upto, wanted):
-            changes: dict[bytes, bytes | None] = dict(read.records)
-            if text := changes.get(KEY):
-                position = _parsed(text, reader.where)
-            after = replace(
-                mark,
-                upto=read.upto,
-                seq=position.seq if position is not None else mark.seq,
-                history=position.history if fresh and position is not None else mark.history,
-                current=self.wall() if read.upto >= reader.end else mark.current,
-            )
-            if not store.apply(changes.items(), mark, after):
-                raise StateStoreError(f"the state store in {store.folder} was changed by another process")
-            mark = after
-            came(mark.upto - first, reader.end - first)
+            current = self.wall() if read.upto >= reader.end else mark.current
+            mark, found = bring_on(store, mark, read, fresh, current, reader.where)
+            position = found or position
+            self.restores.came(tp, asked.claim_epoch, mark.upto - first, reader.end - first)
+            self.stores.copies.came(tp, mark.upto, reader.end)
         return mark, position
-
-    def _place(self) -> Path:
-        """Return the folder of this consumer's stores, which no other process has open."""
-        with self._lock:
-            if self._own is None:
-                base = self.folder or Path(tempfile.gettempdir()) / f"muster-state-{os.getuid()}"
-                of_cluster = base / self.cluster
-                of_cluster.mkdir(parents=True, exist_ok=True)
-                self._own, self._held = _take(of_cluster, self.consumer)
-                _tidy(self._own, self.wall() - KEPT)
-            return self._own
 
     # -- batches ------------------------------------------------------------------------------------------
 
@@ -464,6 +433,7 @@ class States(Stateless):
                 shard.late += of.computed.late
             shard.broker = landed.at, self.clock()
             shard.look()
+        self.stores.copies.came(tp, after.upto, after.upto, shard.size[1])
         if not done:
             raise StateStoreError(f"the state store in {shard.store.folder} was changed by another process")
 
@@ -479,16 +449,9 @@ class States(Stateless):
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Let go of shards; their stores stay, for a while."""
         with self._lock:
-            shards = [shard for tp in partitions if (shard := self._shards.pop(tp, None)) is not None]
-        for shard in shards:
-            shard.store.close()
-
-    def release(self) -> None:
-        """Let another process have this consumer's folder. To be called when no shard is held."""
-        with self._lock:
-            held, self._held, self._own = self._held, None, None
-        if held is not None:
-            held.close()
+            shards = {tp: shard for tp in partitions if (shard := self._shards.pop(tp, None)) is not None}
+        for tp, shard in shards.items():
+            self.stores.close(tp, shard.store)
 
     def status(self) -> dict[TopicPartition, ShardState]:
         """Return how each shard stands that runs, is restored or waits for a person, by its partitions. The keys of a
@@ -508,6 +471,11 @@ class States(Stateless):
                         late=one.late if first else 0,
                     )
         return found
+
+    def copies(self) -> dict[TopicPartition, ShardCopy]:
+        """Return the local stores that are on the disk, by the partitions of their shards."""
+        found = self.stores.copies.view().items()
+        return {each: copy for tp, copy in found for each in self.topics.shard(tp)}
 
 
 def _elsewhere(tp: TopicPartition) -> StateStoreError:
@@ -529,21 +497,6 @@ def _of_all(sought: Mapping[str, str], position: Position) -> bool:
     return sought.keys() == position.places.keys() and len({*sought.values()}) == 1
 
 
-def _position(reader: Reader) -> Position | None:
-    try:
-        text = reader.get(KEY)
-    finally:
-        reader.close()
-    return None if text is None else _parsed(text, "the local store")
-
-
-def _parsed(text: bytes, where: str) -> Position:
-    try:
-        return Position.of(text)
-    except ValueError as error:
-        raise StateError(f"{where}: {error}") from error
-
-
 def _compared(store: Store, position: Position | None, asked: ToRestore, end: int) -> TakenUp:
     highest, reader = b"", store.reader()
     try:
@@ -559,40 +512,4 @@ def _is_outdated(found: TakenUp, position: Position | None, before: Mark) -> boo
     history, or a person has chosen, who gets what the changelog has, on whichever host."""
     if found.chosen and before.upto:
         return True
-    return position is not None and not _follows(position, before)
-
-
-def _whole(mark: Mark, position: Position | None) -> bool:
-    """Tell whether a store's mark says of its position what that itself says."""
-    return mark.seq == (-1 if position is None else position.seq)
-
-
-def _follows(position: Position, before: Mark) -> bool:
-    """Tell whether what a store had before the changelog was read on is part of what that says: else it was filled
-    under another history."""
-    return not before.upto or (position.history == before.history and position.seq >= before.seq)
-
-
-def _take(folder: Path, consumer: str) -> tuple[Path, Any]:
-    """Return a folder for a consumer's stores and a lock that is held on it: its own, unless another process that is
-    not gone has that, which may be frozen."""
-    number = 0
-    while True:
-        name = consumer if not number else f"{consumer}~{number}"
-        held = (folder / f"{name}.lock").open("a")
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            held.close()
-            number += 1
-        else:
-            (folder / name).mkdir(exist_ok=True)
-            return folder / name, held
-
-
-def _tidy(folder: Path, before: float) -> None:
-    for store in folder.glob("*/*"):
-        data = store / "data.mdb"
-        if data.exists() and data.stat().st_mtime < before:
-            log.info("the state store in %s is removed: it was not used for long", store)
-            remove(store)
+    return position is not None and not follows(position, before)

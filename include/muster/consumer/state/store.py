@@ -228,6 +228,21 @@ class Readers:
         return Reader(environment, folder)
 
 
+def mark_of(folder: Path) -> Mark | None:
+    """Return what a store on the disk has, which no thread of this process has open; None if it is not whole, or of
+    another boot or format."""
+    try:
+        environment = _open(folder, writable=False)
+        try:
+            with environment.begin() as transaction:
+                mark = _mark(transaction.get(_META))
+        finally:
+            environment.close()
+    except (lmdb.Error, OSError, ValueError, TypeError):
+        return None
+    return mark if (mark.boot, mark.format) == (boot_id(), FORMAT) else None
+
+
 def boot_id() -> str:
     """Return what is another one after each start of the host."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -84,7 +84,7 @@ class Topic:
             zxid=zxid,
             assigned=assigned,
             elsewhere=frozenset(assignment.owners) - assigned,
-            standby=frozenset(p for p, standbys in assignment.standbys.items() if owner in standbys),
+            standby=assignment.stood_by_for(owner),
             paused=assignment.paused,
             seeks=assignment.seeks,
             kafka_id=self.kafka_id if self.source is None or self.is_at(source.place) else "",

@@ -14,12 +14,15 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "batch": 320}}`, for assignors that
 go by load, and for the search for what makes no progress, and `state`, how the state by key of its partitions stands:
 `{"0": {"keys": 12, "bytes": 40960, "offset": 320, "commit": 9, "late": 0}, "1": {"restored": 500, "total": 2000,
-"rate": 120.5, "still": 0.2}, "2": {"differs": "..."}}`. A status may hold `host`, `version`, `state`,
+"rate": 120.5, "still": 0.2}, "2": {"differs": "..."}}`. A status may hold `stores`, the local stores of shards that
+are on its disk, with how much of the changelog they have: `{"flights": {"3": {"position": 900, "end": 1000, "lag":
+100, "is": "warm", "bytes": 40960, "followed": true, "rate": 120.5}}}`. It may hold `host`, `version`, `state`,
 `started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
 (ISO 8601, UTC), `reason`, `missing` and `returned`, and into the assignment node `standbys`
-(`{"45": ["id-2", "id-3"]}`, absent when there are none), `topic.id` (the topic's UUID as Kafka's own tools print it,
+(`{"45": ["id-2", "id-3"]}`, absent when there are none), `warm_ups` (`{"46": "id-2"}`, who brings a copy of the state
+of a partition to where it may take it over), `topic.id` (the topic's UUID as Kafka's own tools print it,
 absent while it is unknown), `paused` (`[0, 3]`, partitions that are held and not read) and `seeks`
 (`{"3": {"id": "...", "offset": 120, "rebuild": 1764338460}}`, the last one only with a rebuild).
 A consumer that reads epochs says `"epochs": true` in its status and

@@ -57,6 +57,7 @@ class _AssignmentNode(Node):
     topic_id: Annotated[StrictStr, Field(alias="topic.id", pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
     paused: list[Partition] = Field(default_factory=list)
     seeks: dict[Annotated[str, AfterValidator(partition_key)], _Seek] = Field(default_factory=dict)
+    warm_ups: dict[Annotated[str, AfterValidator(partition_key)], Id] = Field(default_factory=dict)
     protocol: Protocol = None
 
 
@@ -111,12 +112,15 @@ def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
             int(p): Seek(seek.id, seek.offset, seek.rebuild or 0, seek.state)
             for p, seek in node.seeks.items()
         },
+        warm_ups={int(p): consumer for p, consumer in node.warm_ups.items()},
     )
 
 
 def format_assignment(assignment: TopicAssignment) -> bytes:
     """Write an assignment node, partitions in ascending order, standbys in the order of their promotion."""
-    absent = {key for key in ("standbys", "topic_id", "paused", "seeks") if not getattr(assignment, key)}
+    absent = {
+        key for key in ("standbys", "topic_id", "paused", "seeks", "warm_ups") if not getattr(assignment, key)
+    }
     return (
         _AssignmentNode(
             bootstrap_servers=assignment.bootstrap_servers,
@@ -131,6 +135,7 @@ def format_assignment(assignment: TopicAssignment) -> bytes:
                 str(p): _Seek(id=seek.id, offset=seek.offset, rebuild=seek.rebuild or None, state=seek.state)
                 for p, seek in sorted(assignment.seeks.items())
             },
+            warm_ups={str(p): assignment.warm_ups[p] for p in sorted(assignment.warm_ups)},
         )
         .model_dump_json(by_alias=True, exclude=absent, exclude_none=True)
         .encode()

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictStr, ValidationError
 
+from muster.core.copies import read_copies
 from muster.core.lenient import fields_of, measure, of_partitions, read, text, write
 from muster.core.model import ConsumerDetails, ConsumerStatus, PartitionLoad, TopicStatus
 from muster.core.wire.names import Epoch, Id, Node, Partition, Protocol, check_topic, mistake
@@ -50,6 +51,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
         batch_seconds=measure(beside.get("batch")),
         cluster=text(beside.get("cluster")),
         topics={topic: _topic(status) for topic, status in node.topics.items()},
+        copies=read_copies(beside.get("stores")),
         details=read(ConsumerDetails, beside) or ConsumerDetails(),
     )
 
