@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask, merged
+from muster.coordinator.gate_reader import GateReader
 from muster.coordinator.observing import tell
 from muster.coordinator.planning_context import ContextReader
 from muster.coordinator.recording import record_losses, unrecorded
@@ -34,8 +35,9 @@ from muster.core.history import Step, removal_of, step_of
 from muster.core.model import Transition
 from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
-from muster.core.planner import Plan, intended_owners, plan
+from muster.core.planner import Plan, draft, intended_owners, plan
 from muster.core.subscription import Subscription
+from muster.core.warming import under_way
 from muster.core.wire import readable
 from muster.edges import consul, kafka, zookeeper
 from muster.settings.assignor_choice import load_in_force
@@ -60,6 +62,8 @@ LOOK_AT_OWNERS = 120.0
 """Seconds within which every owner is asked how it stands, on average, while nothing moves."""
 OWNERS_AT_ONCE = 50
 """So many owners are asked in any case at each look."""
+WARM_UP_LOOK = 4.0
+"""Seconds until it is looked again whether a store is warm, so that a partition moves within 10 s."""
 SEEK_LOOK = 0.1
 """It is looked whether a seek was carried out after so much of the time since it was asked for."""
 
@@ -95,6 +99,7 @@ class Coordinator:
         self._seeks = SeekRequests(self.seeker, self.overrides)
         self.progress = Progress(self.cluster, self.store, self.offsets)
         self.contexts = ContextReader(self.store, self.poll, self.clock, self.cluster.status_timeout)
+        self.gates = GateReader(self.cluster, self.poll, self.clock)
 
     def fetch_partitions(self) -> PartitionsReport:
         """Bring the partition children of the topics that are subscribed up to what Kafka says; see `TopicFetch`.
@@ -192,8 +197,13 @@ class Coordinator:
         return self._next_change(self._ask(self._view()))
 
     def _next_change(self, view: CoordinatorView) -> float | None:
-        """Return in how many seconds patience with an absent consumer ends, or a look at seeks is due; None for
-        neither."""
+        """Return in how many seconds patience with an absent consumer ends, or a look at seeks or warm-ups is due;
+        None for none of them."""
+        found = self._next_of_people(view)
+        warming = view.overrides.paused is None and under_way(view.snapshots.values())
+        return min(WARM_UP_LOOK, WARM_UP_LOOK if found is None else found) if warming else found
+
+    def _next_of_people(self, view: CoordinatorView) -> float | None:
         if view.overrides.paused is None and any(map(view.seeks, view.snapshots)):
             age = self.clock() - max(each.at for each in view.overrides.seeks.values())
             return min(max(LAST_POLL, age * SEEK_LOOK), self.cluster.long_poll_timeout)
@@ -297,7 +307,7 @@ class Coordinator:
                 record_losses(self.store, view.replies.statuses)
                 view, found = self._look(view, kept=answers)
                 request = view.overrides.rebalance
-                if at_rest and request is not None:
+                if at_rest and request is not None and not under_way(view.snapshots.values()):
                     self.overrides.end_rebalance(request)
                 return AdvanceReport(
                     changes,
@@ -397,7 +407,8 @@ class Coordinator:
         try:
             assignor = self._assignor(overrides)
             context, unknown = self.contexts.read(staying, live, assignor, overrides)
-            planned = plan(staying.values(), live, assignor, context)
+            drafted = draft(staying.values(), live, assignor, context)
+            planned = drafted.plan(self.gates.read(drafted, live, overrides))
         except AssignorError as error:
             return self._without_plan(view, str(error))
         return replace(view, unknown=(*unknown, *seek_errors), plan=planned)
@@ -435,10 +446,12 @@ class Coordinator:
                     if owner not in live or (live[owner].leaving and partition not in owned)
                 }
                 replacements[topic] = {p: target for p, target in planned[topic].items() if p in lost}
-        standbys = {t: s.assignment.standbys for t, s in staying.items() if s.assignment is not None}
+        there = {t: s.assignment for t, s in staying.items() if s.assignment is not None}
+        standbys = {t: assignment.standbys for t, assignment in there.items()}
+        warm_ups = {t: assignment.warm_ups for t, assignment in there.items()}
         return replace(
             view,
-            plan=Plan(replacements, standbys),
+            plan=Plan(replacements, standbys, warm_ups, replacements),
             policy=replace(view.policy, rebalance_delay=delay),
             planning_error=(
                 f"{error}; what is under way is finished, and consumers that are gone for {delay:g} s are replaced "
@@ -468,7 +481,7 @@ class Coordinator:
             self.cluster.shadow_assignor,
             staying.values(),
             live,
-            view.plan.owners,
+            view.plan.wanted,
             lambda candidate: self.contexts.read(staying, live, candidate, view.overrides)[0],
         )
 

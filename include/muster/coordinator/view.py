@@ -172,6 +172,7 @@ class CoordinatorView:
                     self.plan.owners.get(topic, {}),
                     now,
                     standbys=self.plan.standbys.get(topic, {}),
+                    warm_ups=self.plan.warm_ups.get(topic, {}),
                     reasons=reasons.get(topic, {}),
                     leaving=self.leaving.get(topic, ""),
                 ),

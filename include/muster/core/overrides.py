@@ -299,6 +299,14 @@ class Overrides:
                 found[partition] = str(kept_from)
         return found
 
+    def moved_at(self, tp: TopicPartition, owner: str, target: str) -> float | None:
+        """Return when a person asked that a partition goes from `owner` to `target`, in seconds since the epoch; None
+        if it goes for another reason."""
+        pin, kept_from = self.pins.get(tp), self._kept_from(owner, tp[0])
+        if pin is not None and pin.consumer == target:
+            return pin.at
+        return None if kept_from is None else kept_from.at
+
     def unobeyed(self, topic: str, owners: Owners, targets: Owners) -> list[str]:
         """Describe the exclusions and drains that are not obeyed, because no other consumer can take over."""
         stranded: dict[str, int] = {}

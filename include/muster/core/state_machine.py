@@ -84,7 +84,8 @@ versions of that reading (`may_be_removed`). A topic that is subscribed again be
 Standbys are written with the owners. A standby neither closes nor starts anything, so a change of standbys alone
 leaves state and epoch as they are, in any state. Two rules hold whatever the plan says: a consumer does not stand by
 for what it holds itself; and while an owner is held for, or a partition is not yet with its planned owner, standbys
-stay, because the plan has promoted some of them already.
+stay, because the plan has promoted some of them already. The same is true of consumers that warm up; one does so
+until it owns the partition, so it brings its copy on while the old owner closes.
 """
 
 from __future__ import annotations
@@ -167,13 +168,14 @@ def advance(
     now: float,
     *,
     standbys: PartitionStandbys = NOTHING,
+    warm_ups: Owners = NOTHING,
     reasons: Mapping[int, str] = NOTHING,
     leaving: str = "",
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
 
     `patience` has the consumers and the replies of those that are registered, live or not; one without an answer is
-    asked again another time. `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`).
+    asked again another time. `targets`, `standbys` and `warm_ups` are its plan (`muster.core.planner`).
     `reasons` says why a partition that `targets` moves from a live owner moves, where the planner knows better than
     'balance'. `leaving` says why the topic is no longer subscribed, '' if it is. Without a live consumer, without
     partitions or without an assignment node the status quo stands.
@@ -181,7 +183,7 @@ def advance(
     assignment = snapshot.assignment
     if not patience.membership.live or assignment is None:
         return None
-    given = Inputs(snapshot, assignment, patience, targets, now, standbys, reasons, leaving)
+    given = Inputs(snapshot, assignment, patience, targets, now, standbys, reasons, leaving, warm_ups)
     to_do = assignment.owners or given.ahead is not None if leaving else snapshot.partitions
     if snapshot.state is None and not to_do:
         return None
@@ -393,10 +395,11 @@ def _transition(given: Inputs, draft: Draft) -> Transition | None:
     before, old = given.before, given.state
     waiting = {p: c for p, c in draft.to_start.items() if not _seen_running(given, draft, p, c)}
     name = State.CLOSING if draft.to_close else State.STARTING if waiting else State.STABLE
-    standbys = _standbys(given, draft)
+    standbys, warm_ups = _standbys(given, draft), _warm_ups(given, draft)
     missing = _remembered(given, draft)
     moved = draft.owners != dict(before.owners)
-    if old is not None and given.ahead is None and not moved and standbys == dict(before.standbys):
+    stand_by = standbys == dict(before.standbys) and warm_ups == dict(before.warm_ups)
+    if old is not None and given.ahead is None and not moved and stand_by:
         noted = by_partition(old.to_start)
         same = (
             name is old.state
@@ -410,7 +413,7 @@ def _transition(given: Inputs, draft: Draft) -> Transition | None:
     reasons = [*draft.notes, *sorted({move.reason for move in draft.moves})]
     return Transition(
         before=given.snapshot,
-        assignment=replace(before, owners=draft.owners, epoch=epoch, standbys=standbys),
+        assignment=replace(before, owners=draft.owners, epoch=epoch, standbys=standbys, warm_ups=warm_ups),
         state=TopicState(
             state=name,
             to_start=by_consumer(waiting),
@@ -446,6 +449,18 @@ def _standbys(given: Inputs, draft: Draft) -> dict[int, tuple[str, ...]]:
         if ready:
             standbys[partition] = ready
     return standbys
+
+
+def _warm_ups(given: Inputs, draft: Draft) -> dict[int, str]:
+    """Return who warms up for each partition: who did as long as the partition is on its way, or a consumer is waited
+    for, else who the plan says."""
+    warm_ups: dict[int, str] = {}
+    for partition in sorted({*given.before.warm_ups, *given.warm_ups} & given.partitions):
+        waits = given.held_for or partition not in draft.owners
+        consumer = (given.before.warm_ups if waits else given.warm_ups).get(partition)
+        if consumer not in {None, draft.owners.get(partition)} and not given.gone(str(consumer)):
+            warm_ups[partition] = str(consumer)
+    return warm_ups
 
 
 def _remembered(given: Inputs, draft: Draft) -> dict[str, float]:

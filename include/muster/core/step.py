@@ -35,6 +35,7 @@ class Inputs:
     """Those that the plan wants."""
     reasons: Mapping[int, str]
     leaving: str
+    warm_ups: Owners
 
     @property
     def topic(self) -> str:
@@ -60,6 +61,7 @@ class Inputs:
             and state is not None
             and state.state is State.STABLE
             and not (state.to_start or state.to_close or state.missing or before.standbys or self.standbys)
+            and before.warm_ups == self.warm_ups
             and self.ahead is None
             and before.owners == self.targets
             and before.owners.keys() == self.snapshot.partitions
@@ -115,7 +117,7 @@ class Inputs:
         returned = self.state.returned if self.state else {}
         nodes = self.nodes
         named = {*nodes.owners.values(), *nodes.to_start.values(), *nodes.to_close.values()}
-        named.update(chain.from_iterable(self.before.standbys.values()))
+        named.update(chain.from_iterable(self.before.standbys.values()), self.before.warm_ups.values())
         return {
             # A time that a clock ahead of this one has written counts as now.
             consumer: min(known[consumer], self.now)

@@ -25,7 +25,8 @@ def choosable(cluster: ClusterSettings) -> list[str]:
 def load_chosen(cluster: ClusterSettings, name: str, options: Mapping[str, Any]) -> Assignor:
     """Load the assignor that a person chose.
 
-    Raises `AssignorError` for one that may not be chosen, before anything is imported, and as `load_assignor` does.
+    Raises `AssignorError` for one that may not be chosen, before anything is imported, for standbys without room, and
+    as `load_assignor` does.
     """
     if "." in name and name not in choosable(cluster):
         raise AssignorError(
@@ -34,6 +35,8 @@ def load_chosen(cluster: ClusterSettings, name: str, options: Mapping[str, Any])
         )
     if wrong := why_split(cluster.state, name, options):
         raise AssignorError(wrong)
+    if why := cluster.without_room(options):
+        raise AssignorError(f"assignor {name!r} may not be chosen: {why}")
     return load_assignor(name, options)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import PurePath
 from typing import Annotated, Any
@@ -425,6 +425,10 @@ class ClusterSettings(_Settings):
     planning_error_delay: Duration = 60.0
     """How long the partitions of a consumer that is gone wait for the assignor, if that fails, before the sticky one
     replaces it."""
+    max_warm_ups: Annotated[int, Field(ge=1)] = 2
+    """How many partitions with state are warmed up at once where they move to for the sake of balance."""
+    warm_up_timeout: Positive = 600.0
+    """How long a drain, an exclusion or a pin waits for a warm copy of a partition's state, before it moves cold."""
     fencing: bool = True
     """Whether Kafka refuses the commits of consumers that were replaced."""
     status_timeout: Positive = 2.0
@@ -473,8 +477,20 @@ class ClusterSettings(_Settings):
         """Which topics have state by key."""
         return StateTopics(self.consumers.state)
 
+    def without_room(self, options: Mapping[str, Any]) -> str:
+        """Say why an assignor's standbys would have no room where topics have state, '' if they have."""
+        wanted, count = options.get("standbys"), self.consumers.count
+        if not self.consumers.state or not isinstance(wanted, int) or not 0 < count <= wanted:
+            return ""
+        return (
+            f"'standbys: {wanted}' has no room: an owner and its standbys need {wanted + 1} consumers, and "
+            f"'consumers.count' is {count}. Raise that, or lower 'standbys'"
+        )
+
     @model_validator(mode="after")
     def _state(self) -> ClusterSettings:
+        if why := self.without_room(self.assignor.options):
+            raise ValueError(f"'assignor': {why}")
         if self.consumers.state and not self.fencing:
             raise ValueError(
                 "'consumers.state' needs 'fencing: true': state is written in the transaction that fences its "

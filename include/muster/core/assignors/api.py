@@ -9,12 +9,12 @@ the result stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from muster.core.model import Assignment, Consumer, Owners, PartitionStandbys
+from muster.core.model import Assignment, Consumer, Owners, PartitionStandbys, TopicPartition
 
 Pins = Mapping[str, Owners]
 """Topic to partition to the consumer that a person fixed it to."""
@@ -149,4 +149,15 @@ class HasStandbys(Protocol):
         `topics` and `consumers` are those that `assign` was given, `assignment` is what it returned.
         `previous_standbys` is what stood before and may name consumers and partitions that are gone.
         """
+        ...
+
+
+@runtime_checkable
+class HasTasks(Protocol):
+    """An assignor that moves some partitions together: those of a task wait for each other's state."""
+
+    def tasks(
+        self, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], /
+    ) -> Iterable[Iterable[TopicPartition]]:
+        """Return the partitions of each task; what is in none moves alone."""
         ...

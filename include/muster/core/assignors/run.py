@@ -14,11 +14,18 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
-from muster.core.assignors.api import EMPTY_CONTEXT, Assignor, AssignorError, HasStandbys, PlanningContext
+from muster.core.assignors.api import (
+    EMPTY_CONTEXT,
+    Assignor,
+    AssignorError,
+    HasStandbys,
+    HasTasks,
+    PlanningContext,
+)
 from muster.core.assignors.pins import obeyable, with_pinned, without_pinned
 from muster.core.assignors.subscriptions import without_excluded
 from muster.core.assignors.validation import validate, validate_standbys
-from muster.core.model import Assignment, Consumer
+from muster.core.model import Assignment, Consumer, TopicPartition
 
 
 def run_assignor(
@@ -65,6 +72,16 @@ def run_standbys(
     validate_standbys(found, topics, reachable, assignment, assignor=assignor.name)
     standbys = {t: {p: tuple(found[t][p]) for p in sorted(found[t]) if found[t][p]} for t in sorted(found)}
     return {topic: of_topic for topic, of_topic in standbys.items() if of_topic}
+
+
+def run_tasks(
+    assignor: Assignor, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]
+) -> list[list[TopicPartition]]:
+    """Return the partitions that `assignor` moves together, none if it moves each alone. Raises `AssignorError`."""
+    if not isinstance(assignor, HasTasks):
+        return []
+    with _blamed_on(assignor, "failed to name tasks"):
+        return [list(task) for task in assignor.tasks(topics, consumers)]
 
 
 def _asked_for(assignor: Assignor, context: PlanningContext) -> dict[str, Any]:

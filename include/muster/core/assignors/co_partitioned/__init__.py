@@ -36,7 +36,7 @@ from muster.core.assignors.co_partitioned.task_balance import TaskBalance
 from muster.core.assignors.co_partitioned.tasks import Grouping, Task, tasks_of
 from muster.core.assignors.pins import with_pinned
 from muster.core.assignors.zones import Zones, swap_home, zones_that_matter
-from muster.core.model import Assignment, Consumer
+from muster.core.model import Assignment, Consumer, TopicPartition
 
 
 class CoPartitioned:
@@ -96,6 +96,13 @@ class CoPartitioned:
         if free and (zones := zones_that_matter(racks, topics, consumers)):
             _bring_home(balance.owner, free, zones)
         return with_pinned(_partitions(balance.owner), pins)
+
+    def tasks(
+        self, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], /
+    ) -> list[list[TopicPartition]]:
+        """See `HasTasks.tasks`."""
+        found = tasks_of(self._grouping.of(topics, consumers), topics)
+        return [[(topic, task.number) for topic in task.topics] for task in found]
 
     def standbys(
         self,

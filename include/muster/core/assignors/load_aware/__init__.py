@@ -29,8 +29,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from muster.core.assignors.api import NOTHING, Loads, Pins, Racks
+from muster.core.assignors.api import NOTHING, Loads, Pins, Racks, Standbys
 from muster.core.assignors.pins import with_pinned
+from muster.core.assignors.standing_by import StandingBy
 from muster.core.assignors.sticky import Sticky
 from muster.core.assignors.subscriptions import audiences
 from muster.core.assignors.zones import zones_that_matter
@@ -48,12 +49,14 @@ class LoadAware:
 
     Options: `measure` says what the consumers are asked for, "rate" (records a second, the default) or "lag"
     (records); `tolerance` is a fraction, by default 0.2 (a fifth); `budget` is a number of partitions a planning, by
-    default 20.
+    default 20; `standbys` is how many consumers stand by for each partition, by default 0, as with sticky.
     """
 
     name = "load-aware"
 
-    def __init__(self, measure: Measure = "rate", tolerance: float = 0.2, budget: int = 20) -> None:
+    def __init__(
+        self, measure: Measure = "rate", tolerance: float = 0.2, budget: int = 20, standbys: int = 0
+    ) -> None:
         if measure not in get_args(Measure):
             raise ValueError(f"measure must be one of {', '.join(get_args(Measure))}, found {measure!r}")
         if not 0 <= tolerance < 1:
@@ -63,6 +66,7 @@ class LoadAware:
         self.measure: Measure = measure
         self.tolerance = float(tolerance)
         self.budget = int(budget)
+        self._standing_by = StandingBy(standbys)
 
     def assign(
         self,
@@ -73,8 +77,10 @@ class LoadAware:
         pins: Pins = NOTHING,
         racks: Racks = NOTHING,
         loads: Loads = NOTHING,
+        standbys: Standbys = NOTHING,
     ) -> Assignment:
-        """See `Assignor.assign`; `racks` and `loads` as in `PlanningContext`, `pins` those that can be obeyed."""
+        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `PlanningContext`."""
+        pins = self._standing_by.promoted(topics, consumers, previous, standbys, pins)
         groups = audiences(topics, consumers)
         taken = {topic: topics[topic] for audience in groups for topic in audience.topics}
         known = partition_loads(loads, taken) if loads else None
@@ -87,6 +93,17 @@ class LoadAware:
         balancer.place(taken, with_pinned(previous, pins), pins, zones_that_matter(racks, topics, consumers))
         balancer.even_out(self.budget)
         return balancer.owners
+
+    def standbys(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        assignment: Assignment,
+        previous_standbys: Standbys,
+        /,
+    ) -> Standbys:
+        """See `HasStandbys.standbys`."""
+        return self._standing_by.place(topics, consumers, assignment, previous_standbys)
 
 
 @dataclass(frozen=True, slots=True)

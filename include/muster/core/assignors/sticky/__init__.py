@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from muster.core.assignors.api import NOTHING, Pins, Racks
+from muster.core.assignors.api import NOTHING, Pins, Racks, Standbys
 from muster.core.assignors.balance import shares_above, weights_of
 from muster.core.assignors.pins import with_pinned, without_pinned
+from muster.core.assignors.standing_by import StandingBy
 from muster.core.assignors.sticky.mixed import mixed_shares
 from muster.core.assignors.sticky.pool import Pool
 from muster.core.assignors.sticky.zones import ZoneDeal, swap_for_zones
@@ -40,17 +41,21 @@ class Sticky:
       consumer, while reading from another zone costs a little time or money, so that is for a person to decide.
     - `rack_moves`: how many partitions that could stay may be moved in one planning for the sake of their zone.
       By default 0: leaders change with every restart of a broker, and a partition that moves stands still meanwhile.
+
+    And `standbys`: how many consumers stand by for each partition, by default 0. When its owner is gone, the first of
+    them that is there takes it over, whatever that does to the balance; the next plan evens that out.
     """
 
     name = "sticky"
 
-    def __init__(self, rack_tolerance: float = 0.0, rack_moves: int = 0) -> None:
+    def __init__(self, rack_tolerance: float = 0.0, rack_moves: int = 0, standbys: int = 0) -> None:
         if not 0 <= rack_tolerance < 1:
             raise ValueError(f"rack_tolerance must be from 0 to less than 1, found {rack_tolerance!r}")
         if rack_moves < 0 or rack_moves != int(rack_moves):
             raise ValueError(f"rack_moves must be a whole number of at least 0, found {rack_moves!r}")
         self._rack_tolerance = rack_tolerance
         self._rack_moves = int(rack_moves)
+        self._standing_by = StandingBy(standbys)
 
     def assign(
         self,
@@ -60,8 +65,10 @@ class Sticky:
         /,
         pins: Pins = NOTHING,
         racks: Racks = NOTHING,
+        standbys: Standbys = NOTHING,
     ) -> Assignment:
-        """See `Assignor.assign`; `racks` as in `PlanningContext`, `pins` those that can be obeyed."""
+        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `PlanningContext`."""
+        pins = self._standing_by.promoted(topics, consumers, previous, standbys, pins)
         free = without_pinned(topics, pins)
         pools = [Pool.of(audience, free, previous) for audience in audiences(free, consumers)]
         weights = weights_of(consumers)
@@ -79,6 +86,17 @@ class Sticky:
             for pool, share in zip(pools, shares, strict=True):
                 assignment.update(pool.dealt(share))
         return with_pinned(assignment, pins)
+
+    def standbys(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        assignment: Assignment,
+        previous_standbys: Standbys,
+        /,
+    ) -> Standbys:
+        """See `HasStandbys.standbys`."""
+        return self._standing_by.place(topics, consumers, assignment, previous_standbys)
 
 
 def _shares(

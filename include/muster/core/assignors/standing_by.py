@@ -1,0 +1,49 @@
+"""Standbys of assignors whose partitions go alone: how many, who, and that they are promoted first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from muster.core.assignors.api import Pins, Standbys
+from muster.core.assignors.co_partitioned import CoPartitioned
+from muster.core.model import Assignment, Consumer
+
+
+class StandingBy:
+    """`wanted` consumers stand by for each partition. Raises ValueError if that is no number of consumers."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self._alone = CoPartitioned(groups=[], standbys=wanted)
+
+    def place(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        assignment: Assignment,
+        previous: Standbys,
+    ) -> Standbys:
+        """See `HasStandbys.standbys`."""
+        return self._alone.standbys(topics, consumers, assignment, previous)
+
+    def promoted(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        previous: Assignment,
+        standbys: Standbys,
+        pins: Pins,
+    ) -> Pins:
+        """Return `pins`, and beside them the partitions whose owner is gone, each with the first of its standbys that
+        is there."""
+        if not self.wanted or not standbys:
+            return pins
+        found: dict[str, dict[int, str]] = {topic: dict(owners) for topic, owners in pins.items()}
+        for topic, of_topic in standbys.items():
+            there = {c for c, consumer in consumers.items() if consumer.subscribes(topic)}
+            for p in topics.get(topic, frozenset()) & of_topic.keys():
+                if previous.get(topic, {}).get(p) in there or p in found.get(topic, {}):
+                    continue
+                if (first := next((c for c in of_topic[p] if c in there), None)) is not None:
+                    found.setdefault(topic, {})[p] = first
+        return found

@@ -1,0 +1,214 @@
+"""One gate after every assignor: a shard with state by key moves where its state is. Pure.
+
+An assignor says who is to read what; it knows nothing of stores. What it wants is carried out as follows, for each
+task (`HasTasks`; else each partition is one) of topics with state. Topics without state are left as they are.
+
+1. *It has no owner that stays.* The owner is gone, isolated or leaves: it moves at once. If the target's store is not
+   warm and that of a standby, or of a consumer that warms up, is, it goes there.
+2. *A warm-up is under way.* It stays where it is, and the task with its owner, whatever the plan would like, as long
+   as that consumer may take the task. When its store is warm, the plan decides again.
+3. *The plan wants it elsewhere.* If the target's store is warm, it moves. Else it stays with its owner, and a warm-up
+   begins at the target, as long as no more than `most` tasks warm up. The others wait for their turn.
+4. *A person wants it elsewhere* (a drain, an exclusion, a pin): as 3, and before what is balance; after `timeout`
+   seconds since the person asked it moves cold.
+
+No plan is undone by the next for the sake of a warm-up: `muster.core.planner` gives an assignor the consumer that
+warms up as the one that has the partition. A sticky one leaves it there.
+
+A consumer that does not report its stores is moved to as if there were no gate: it could never be seen warm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from muster.core.copies import Copies, Warmth
+from muster.core.model import Assignment, Consumer, State, TopicPartition, TopicSnapshot
+
+WarmUps = Mapping[str, Mapping[int, str]]
+"""Topic to partition to the consumer that warms up for it."""
+MOST = 2
+"""Tasks that warm up at once, unless the settings say otherwise."""
+TIMEOUT = 600.0
+"""Seconds for which a drain waits for a warm copy, unless the settings say otherwise."""
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What the gate goes by. `copies` has what consumers that were asked report; None: one does not report any.
+
+    `asked_at` tells when, in seconds since the epoch as `now` is, a person asked that a partition leaves an owner for
+    a target; None if it was not a person.
+    """
+
+    has_state: Callable[[str], bool] = lambda _topic: False
+    most: int = MOST
+    timeout: float = TIMEOUT
+    now: float = 0.0
+    asked_at: Callable[[TopicPartition, str, str], float | None] = _nothing
+    copies: Mapping[str, Copies | None] = field(default_factory=dict)
+
+    def is_warm(self, consumer: str, shards: Iterable[TopicPartition]) -> bool:
+        """Tell whether a consumer has warm stores of shards. One that was asked and did not answer has not."""
+        copies = self.copies.get(consumer, {})
+        return copies is None or all(
+            (copy := copies.get(topic, {}).get(partition)) is not None and copy.warmth is Warmth.WARM
+            for topic, partition in shards
+        )
+
+
+OPEN = Gate()
+"""No topic has state: whatever is planned may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Partitions that go together from an owner to a target, and those of them with state."""
+
+    partitions: tuple[TopicPartition, ...]
+    shards: tuple[TopicPartition, ...]
+    owner: str | None
+    target: str | None
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Decides what of a plan may be carried out now.
+
+    `holders` has the owner of each partition, the next one where it is on its way. `live` are all live consumers,
+    `may_take` tells whether a consumer may be given partitions of a topic, `wanted` is what the assignor wants, and
+    `together` are the partitions of each task; those that are in none go alone.
+    """
+
+    snapshots: Mapping[str, TopicSnapshot]
+    holders: Assignment
+    live: Mapping[str, Consumer]
+    may_take: Callable[[str, str], bool]
+    wanted: Assignment
+    together: Callable[[], Sequence[Sequence[TopicPartition]]] = tuple
+
+    def concerned(self, has_state: Callable[[str], bool]) -> set[str]:
+        """Return the live consumers whose stores the decision depends on."""
+        found: set[str] = set()
+        for task in self._tasks(has_state):
+            warming = set(self._warm_ups(task).values())
+            if not self._is_had(task):
+                found |= warming | {*self._standbys(task)} | ({task.target} if task.target else set())
+            elif task.target not in {None, task.owner} or warming:
+                found |= warming | ({task.target} if task.target else set())
+        return found & self.live.keys()
+
+    def through(self, gate: Gate) -> tuple[Assignment, WarmUps]:
+        """Return who is to have what now, and who warms up for what."""
+        owners = {topic: dict(of_topic) for topic, of_topic in self.wanted.items()}
+        warm_ups: dict[str, dict[int, str]] = {}
+        under_way = 0
+        waiting: list[tuple[float, Task]] = []
+        for task in self._tasks(gate.has_state):
+            known = self._warm_ups(task)
+            cold = {tp: c for tp, c in known.items() if not gate.is_warm(c, [tp])}
+            under_way += bool(cold)
+            if not self._is_had(task) or not self._is_settled(task):
+                _note(warm_ups, known)
+                if not self._is_had(task) and task.target is not None:
+                    _give(owners, task, self._best(gate, task))
+                continue
+            asked = self._asked_at(gate, task)
+            late = asked is not None and gate.now - asked >= gate.timeout
+            if cold and not late:
+                _give(owners, task, task.owner)
+                _note(warm_ups, known)
+            elif task.target in {None, task.owner} or late or gate.is_warm(str(task.target), task.shards):
+                continue
+            else:
+                _give(owners, task, task.owner)
+                waiting.append((float("inf") if asked is None else asked, task))
+        waiting.sort(key=lambda each: (each[0], each[1].partitions))
+        for _, task in waiting[: max(0, gate.most - under_way)]:
+            _note(warm_ups, dict.fromkeys(task.shards, str(task.target)))
+        return owners, warm_ups
+
+    def _tasks(self, has_state: Callable[[str], bool]) -> list[Task]:
+        """Return the tasks that have state, split where owners or targets differ."""
+        stateful = {topic for topic in self.snapshots if has_state(topic)}
+        if not stateful:
+            return []
+        there = {(topic, p) for topic, s in self.snapshots.items() for p in s.partitions}
+        grouped = [tuple(sorted(there.intersection(each))) for each in self.together()]
+        alone = {tp for tp in there if tp[0] in stateful}.difference(*grouped)
+        found: list[Task] = []
+        for partitions in [*grouped, *((tp,) for tp in sorted(alone))]:
+            parts: dict[tuple[str | None, str | None], list[TopicPartition]] = {}
+            for tp in partitions:
+                owner = self.holders.get(tp[0], {}).get(tp[1])
+                parts.setdefault((owner, self.wanted.get(tp[0], {}).get(tp[1])), []).append(tp)
+            for (owner, target), part in parts.items():
+                if shards := tuple(tp for tp in part if tp[0] in stateful):
+                    found.append(Task(tuple(part), shards, owner, target))
+        return found
+
+    def _is_had(self, task: Task) -> bool:
+        """Tell whether the task has an owner that stays for now."""
+        return task.owner in self.live and not self.live[str(task.owner)].leaving
+
+    def _is_settled(self, task: Task) -> bool:
+        return all(is_settled(self.snapshots[topic]) for topic, _ in task.partitions)
+
+    def _warm_ups(self, task: Task) -> dict[TopicPartition, str]:
+        """Return the warm-ups of a task that are under way, or done, where they may take it."""
+        found: dict[TopicPartition, str] = {}
+        for topic, p in task.shards:
+            assignment = self.snapshots[topic].assignment
+            consumer = None if assignment is None else assignment.warm_ups.get(p)
+            if consumer is not None and consumer != task.owner and self.may_take(consumer, topic):
+                found[topic, p] = consumer
+        return found
+
+    def _standbys(self, task: Task) -> list[str]:
+        """Return who stands by for a task and may take it, those to be promoted first in front."""
+        found: list[str] = []
+        for topic, p in task.shards:
+            assignment = self.snapshots[topic].assignment
+            found += [] if assignment is None else assignment.standbys.get(p, ())
+        found += self._warm_ups(task).values()
+        topics = {topic for topic, _ in task.partitions}
+        return [c for c in dict.fromkeys(found) if all(self.may_take(c, topic) for topic in topics)]
+
+    def _best(self, gate: Gate, task: Task) -> str | None:
+        """Return who takes over a task without an owner: the target of the plan, unless another consumer is warm."""
+        if gate.is_warm(str(task.target), task.shards):
+            return task.target
+        return next((c for c in self._standbys(task) if gate.is_warm(c, task.shards)), task.target)
+
+    def _asked_at(self, gate: Gate, task: Task) -> float | None:
+        if task.target is None or task.owner is None or task.target == task.owner:
+            return None
+        found = [gate.asked_at(tp, task.owner, task.target) for tp in task.partitions]
+        return min((at for at in found if at is not None), default=None)
+
+
+def _give(owners: dict[str, dict[int, str]], task: Task, consumer: str | None) -> None:
+    for topic, p in task.partitions:
+        if consumer is not None:
+            owners.setdefault(topic, {})[p] = consumer
+
+
+def _note(warm_ups: dict[str, dict[int, str]], found: Mapping[TopicPartition, str]) -> None:
+    for (topic, p), consumer in found.items():
+        warm_ups.setdefault(topic, {})[p] = consumer
+
+
+def is_settled(snapshot: TopicSnapshot) -> bool:
+    """Tell whether nothing of a topic is on its way, and no consumer of it is waited for."""
+    state = snapshot.state
+    return state is not None and state.state is State.STABLE and not state.missing
+
+
+def under_way(snapshots: Collection[TopicSnapshot]) -> bool:
+    """Tell whether a topic node names a consumer that warms up."""
+    return any(s.assignment is not None and s.assignment.warm_ups for s in snapshots)
