@@ -76,7 +76,7 @@ async function largestMatrix() {
   const consumers = Array.from({ length: 1000 }, (_, i) => `worker-${i}`);
   const rows = Array.from({ length: 100_000 }, (_, i) => ({
     topic: `topic-${Math.floor(i / 100)}`, partition: i % 100, state: "R", owner: consumers[i % 1000], source: null,
-    target: null, lag: i, rate: 1, committed: 0, end: i, pin: null, standbys: [],
+    target: null, lag: i, rate: 1, committed: 0, end: i, pin: null, standbys: [], copies: {},
   }));
   const matrix = new Matrix(() => {});
   document.querySelector("main").replaceChildren(matrix.element);

@@ -14,7 +14,9 @@ from muster.cli.tables import console, cut, listed, table
 from muster.cluster.planning import Previewed
 from muster.cluster.state import ClusterState
 from muster.coordinator.shadow import ShadowReport
+from muster.core.model import Move
 from muster.core.preview import AS_IT_IS, Preview, WhatIf
+from muster.core.state_moves import summary
 
 SHOWN = 30
 """Longer tables are cut, unless everything is asked for."""
@@ -52,6 +54,7 @@ def as_json(state: ClusterState, previewed: Previewed, shadow: ShadowReport | No
                 "to": move.target,
                 "cause": move.cause,
                 "why": move.reason,
+                **_state(previewed, move),
             }
             for move in found.moves
         ],
@@ -77,7 +80,7 @@ def show(state: ClusterState, previewed: Previewed, shadow: ShadowReport | None,
     out = console()
     limit = None if everything else SHOWN
     if previewed.preview.moves:
-        _moves(out, previewed.preview, limit)
+        _moves(out, previewed, limit)
         _shares(out, previewed.preview, limit)
     for line in _summary(state, previewed, limit):
         out.print(line, soft_wrap=True)
@@ -85,10 +88,19 @@ def show(state: ClusterState, previewed: Previewed, shadow: ShadowReport | None,
         out.print(str(shadow), soft_wrap=True)
 
 
-def _moves(out: Console, found: Preview, limit: int | None) -> None:
-    rows = table("topic", "#partition", "from", "to", "why")
+def _state(previewed: Previewed, move: Move) -> dict[str, Any]:
+    found = previewed.states.get((move.topic, move.partition))
+    return {} if found is None else {"state": asdict(found)}
+
+
+def _moves(out: Console, previewed: Previewed, limit: int | None) -> None:
+    found, states = previewed.preview, previewed.states
+    rows = table("topic", "#partition", "from", "to", "why", *(["state"] if states else []))
     for move in found.moves[:limit]:
-        rows.add_row(move.topic, str(move.partition), move.source or "-", move.target or "-", move.reason)
+        state = [str(states.get((move.topic, move.partition), "-"))] if states else []
+        rows.add_row(
+            move.topic, str(move.partition), move.source or "-", move.target or "-", move.reason, *state
+        )
     out.print(rows)
     cut(out, len(found.moves), limit)
 
@@ -122,6 +134,8 @@ def _summary(state: ClusterState, previewed: Previewed, limit: int | None) -> It
         yield f"  {count}: {reason}"
     if len(reasons) > SHOWN_REASONS:
         yield f"  ... and {len(reasons) - SHOWN_REASONS} more reasons; --json has them"
+    if states := summary(previewed.states):
+        yield states
     yield f"balance before: {found.before.consumers} consumers, {found.before}"
     yield f"balance after:  {found.after.consumers} consumers, {found.after}"
     yield from listed("impossible pin: ", found.impossible_pins, limit)

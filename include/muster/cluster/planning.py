@@ -6,16 +6,17 @@ A preview plans what a coordinator run would plan from the same readings, by the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.coordinator.asking import StatusPoller
 from muster.coordinator.planning_context import ContextReader
 from muster.core.assignors import Assignor, PlanningContext
-from muster.core.model import Membership
+from muster.core.model import ConsumerStatus, Membership, TopicPartition
 from muster.core.preview import Joining, Preview, WhatIf, preview, what_if
+from muster.core.state_moves import StateMove, state_moves
 from muster.settings.assignor_choice import load_in_force
 
 
@@ -25,12 +26,16 @@ class NothingReadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Previewed:
-    """A preview under `what_if`, the `context` it was planned in, and `warnings` about what is unknown there."""
+    """A preview under `what_if`, the `context` it was planned in, and `warnings` about what is unknown there.
+
+    `states` has what the moves of partitions with state mean for that, by what consumers report.
+    """
 
     what_if: WhatIf
     preview: Preview
     context: PlanningContext
     warnings: tuple[str, ...]
+    states: Mapping[TopicPartition, StateMove] = field(default_factory=dict)
 
     @property
     def reasons(self) -> list[tuple[str, int]]:
@@ -51,6 +56,7 @@ class Planning:
         self.membership = _membership(state)
         self.snapshots = {t: s for t, s in state.snapshots.items() if t not in state.leaving}
         self.own = load_in_force(state.settings, state.overrides)
+        self._poll = poll
         self._reader = ContextReader(sources, poll, lambda: state.at, state.settings.status_timeout)
 
     def context(self, assignor: Assignor) -> tuple[PlanningContext, tuple[str, ...]]:
@@ -71,7 +77,16 @@ class Planning:
         """Plan as `supposed`. Raises `WhatIfError` and `AssignorError`."""
         context, warnings = self.context(supposed.assignor or self.own)
         found = preview(self.snapshots.values(), self.membership, self.own, context, supposed)
-        return Previewed(supposed, found, context, warnings)
+        return Previewed(supposed, found, context, warnings, self._states(found))
+
+    def _states(self, found: Preview) -> dict[TopicPartition, StateMove]:
+        """Ask consumers what copies of state they have, if partitions with state move."""
+        has_state, live = self.state.settings.state.has, self.membership.live
+        if not any(has_state(move.topic) for move in found.moves):
+            return {}
+        answers = self._poll(live.values(), self.state.settings.status_timeout)
+        statuses = {c: answer for c, answer in answers.items() if isinstance(answer, ConsumerStatus)}
+        return state_moves(found.moves, statuses, has_state)
 
 
 def _membership(state: ClusterState) -> Membership:

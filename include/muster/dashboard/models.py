@@ -319,6 +319,7 @@ class TopicAnswer(_Answer):
     end: list[int | None] = []  # the offset after the last record
     pins: list[PinEntry]
     standbys: dict[int, list[str]] = {}  # by partition number
+    copies: dict[int, dict[str, str]] = {}  # warm, warming or cold: those of state, by partition and consumer
     parked: dict[int, ParkedEntry] = {}  # those in state K, by partition number
     shards: dict[int, ShardEntry] = {}  # those with state by key, by partition number
     waiting: list[WaitingEntry] = []
@@ -529,6 +530,7 @@ class WhatIfAnswer(_Answer):
     under_way: list[str] = []  # topics whose rebalance is finished first
     unreadable: dict[str, str] = {}  # topic to the reason
     warnings: list[str] = []
+    states: list[str] = []  # what the moves mean for state by key: all of them, then each that is not warm
     as_pins: Applicable
     as_assignor: Applicable
 

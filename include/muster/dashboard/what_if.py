@@ -23,10 +23,11 @@ from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.coordinator.asking import StatusPoller
 from muster.core.comparison import Balance
-from muster.core.model import Consumer
+from muster.core.model import Consumer, Warmth
 from muster.core.partition_list import format_partitions
 from muster.core.planner import plan
 from muster.core.preview import Joining, Preview, WhatIfError
+from muster.core.state_moves import summary
 from muster.core.wire import WireError, check_id, check_topic
 from muster.dashboard.commands import VIA
 from muster.dashboard.models import (
@@ -129,9 +130,20 @@ def _answer(
         under_way=sorted(found.under_way)[:100],
         unreadable=state.unreadable_topics,
         warnings=list(previewed.warnings[:100]),
+        states=_states(previewed),
         as_pins=as_pins,
         as_assignor=_as_assignor(request),
     )
+
+
+def _states(previewed: Previewed) -> list[str]:
+    """Say what the moves mean for state by key."""
+    cold = [
+        f"topic {topic}, partition {partition}: {found}"
+        for (topic, partition), found in previewed.states.items()
+        if found.warmth is not Warmth.WARM
+    ]
+    return [line for line in (summary(previewed.states), *cold[:100]) if line]
 
 
 def apply_plan(target: Target, asked: ApplyBody, planned: Planned, actor: Actor) -> CommandOutcome:

@@ -16,6 +16,7 @@
  * @property {number | null} end
  * @property {PinEntry | null} pin
  * @property {string[]} standbys
+ * @property {Record<string, string>} copies how ready the copies of its state are, by consumer
  * @property {ParkedEntry | null} parked
  * @property {ShardEntry | null} shard
  */
@@ -38,6 +39,7 @@ export function partitionRows(answer) {
     end: answer.end[i] ?? null,
     pin: pins.get(partition) ?? null,
     standbys: answer.standbys[partition] ?? [],
+    copies: answer.copies[partition] ?? {},
     parked: answer.parked[partition] ?? null,
     shard: answer.shards[partition] ?? null,
   }));
@@ -92,7 +94,7 @@ export function spoken(row, consumer, word) {
   const where = `${row.topic} partition ${row.partition}, ${consumer ?? "no owner"}`;
   if (!cell) return `${where}: nothing`;
   if (cell.role === "target") return `${where}: is to have it next`;
-  if (cell.role === "standby") return `${where}: standby`;
+  if (cell.role === "standby") return `${where}: standby${row.copies[consumer ?? ""] ? `, ${row.copies[consumer ?? ""]}` : ""}`;
   const parts = [condition(row, cell.state, word)];
   if (row.pin) parts.push(`pinned to ${row.pin.consumer}`);
   if (row.lag !== null) parts.push(`lag ${row.lag}`);

@@ -187,6 +187,7 @@ class WhatIfForm {
 function drawn(seen, asked, known) {
   const total = seen.after.partitions || 1;
   return [
+    ...seen.states.map((one, i) => banner("info", `state ${i}`, h("p", { text: one }))),
     ...seen.warnings.map((one, i) => banner("warning", `warning ${i}`, h("p", { text: one }))),
     ...seen.impossible_pins.map((one, i) => banner("warning", `pin ${i}`, h("p", { text: one }))),
     Object.keys(seen.unreadable).length ? banner("warning", "unreadable", h("p", { text: `Left out, because they cannot be read: ${Object.keys(seen.unreadable).slice(0, 10).join(", ")}` })) : null,
