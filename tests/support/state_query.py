@@ -33,9 +33,11 @@ LONGEST = 600.0
 """Seconds that a batch may take until the next one is smaller."""
 
 
-def begin_at_the_first_record(group: GroupOffsets, topic: str, partitions: int) -> None:
+def begin_at_the_first_record(
+    group: GroupOffsets, topic: str, partitions: int, cluster: str = CLUSTER
+) -> None:
     """Commit offset 0, as it is done before a topic is taken up."""
-    stamp = f"muster:{CLUSTER}:{group.topics.identities({topic}).ids[topic]}"
+    stamp = f"muster:{cluster}:{group.topics.identities({topic}).ids[topic]}"
     places = [(topic, p) for p in range(partitions)]
     group.commit(dict.fromkeys(places, 0), dict.fromkeys(places, stamp))
 

@@ -216,10 +216,12 @@ class States(Stateless):
         running = False
         try:
             before = store.mark
+            first = before.upto
             mark, position = self._read(tp, asked, store, before, position, reader, wanted)
             found = _compared(store, position, asked, reader.end)
             if mark.upto >= reader.end and _is_outdated(found, position, before):
                 store.clear(self.wall())
+                first = 0
                 mark, position = self._read(tp, asked, store, store.mark, None, reader, wanted)
                 found = _compared(store, position, asked, reader.end)
             if mark.upto < reader.end:
@@ -233,6 +235,10 @@ class States(Stateless):
             with self._lock:
                 self._shards[tp] = shard
             running = True
+            log.info(
+                "topic %r, partition %d: its state is taken up after %d of %d offsets of its changelog",
+                *(*tp, mark.upto - first, mark.upto),
+            )
             return found
         finally:
             if not running:
