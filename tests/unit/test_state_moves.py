@@ -44,7 +44,7 @@ def test_target_that_warms_up_restores_the_rest_at_its_own_rate() -> None:
     assert move == {("t", 0): StateMove(Warmth.WARMING, 400_000, 20_000_000, 2.0)}
 
 
-def test_what_no_consumer_reports_is_unknown() -> None:
+def test_unreported_changelog_leaves_it_unknown() -> None:
     assert found("b") == {("t", 0): StateMove(Warmth.COLD)}
     assert str(StateMove(Warmth.COLD)) == "cold"
     assert summary(found("b")) == "state: 0 of 1 moves are warm; the others are cold"
