@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster.core.model import ConsumerStatus, Move, ShardCopy, Warmth
+from muster.core.copies import ShardCopy, Warmth
+from muster.core.model import ConsumerStatus, Move
 from muster.core.state_moves import StateMove, state_moves, summary
 
 

@@ -197,8 +197,7 @@ class Coordinator:
         return self._next_change(self._ask(self._view()))
 
     def _next_change(self, view: CoordinatorView) -> float | None:
-        """Return in how many seconds patience with an absent consumer ends, or a look at seeks or warm-ups is due;
-        None for none of them."""
+        """Return in how many seconds patience ends, or a look at seeks or warm-ups is due; None for none of them."""
         found = self._next_of_people(view)
         warming = view.overrides.paused is None and under_way(view.snapshots.values())
         return min(WARM_UP_LOOK, WARM_UP_LOOK if found is None else found) if warming else found

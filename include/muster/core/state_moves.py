@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from muster.core.model import ConsumerStatus, Move, ShardCopy, TopicPartition, Warmth
+from muster.core.copies import ShardCopy, Warmth
+from muster.core.model import ConsumerStatus, Move, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

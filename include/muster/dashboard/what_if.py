@@ -23,7 +23,8 @@ from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.coordinator.asking import StatusPoller
 from muster.core.comparison import Balance
-from muster.core.model import Consumer, Warmth
+from muster.core.copies import Warmth
+from muster.core.model import Consumer
 from muster.core.partition_list import format_partitions
 from muster.core.planner import plan
 from muster.core.preview import Joining, Preview, WhatIfError
