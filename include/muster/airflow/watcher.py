@@ -45,7 +45,6 @@ class Watched:
 
     @classmethod
     def of(cls, cluster: ClusterSettings) -> Watched:
-        """Return the watch on a cluster in the settings."""
         return cls(cluster.name, cluster.consul_service, cluster.consul, cluster.consul_prefix)
 
     async def consul(self) -> ConsulCluster:

@@ -58,7 +58,6 @@ class TopicCells:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Partitions by state."""
         return dict(Counter(self.states))
 
 

@@ -46,7 +46,6 @@ class Sources:
         self._opening = threading.Lock()
 
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
-        """Read every topic from ZooKeeper."""
         return self._zookeeper(lambda store: store.snapshots())
 
     def look(self) -> Look:

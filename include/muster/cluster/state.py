@@ -132,7 +132,6 @@ class ClusterState:
 
     @property
     def offsets(self) -> TopicOffsets:
-        """What Kafka says."""
         return self.reading.kafka.value or TopicOffsets()
 
     # What follows from it

@@ -59,7 +59,6 @@ class Ending:
 
     @property
     def asked(self) -> bool:
-        """Whether it is to end."""
         return self._asked.is_set()
 
     def wait(self) -> None:
@@ -83,7 +82,6 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=f"muster-{name}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self.beat()
         self._thread.start()
 

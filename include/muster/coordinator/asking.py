@@ -180,7 +180,6 @@ class _Round:
         self._take(members.live, self._ask(members.live, questions, self.timeout), questions)
 
     def live_answers(self) -> list[ConsumerStatus]:
-        """Return what those answered that are live."""
         return [answer for consumer, answer in self.answers.items() if consumer in self.membership.live]
 
     def all_answers(self) -> list[ConsumerStatus]:

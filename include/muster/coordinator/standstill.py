@@ -77,7 +77,6 @@ class Found:
 
     @classmethod
     def of(cls, situation: Situation) -> Found:
-        """Find what stands still."""
         waiting = held_up(situation)
         paused = situation.overrides.paused is not None
         topics = {} if paused else stuck(situation, waiting)

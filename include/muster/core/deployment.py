@@ -41,7 +41,6 @@ class Deployment:
         return self.path != noted.path or _addresses(self.hosts).isdisjoint(_addresses(noted.hosts))
 
     def due(self, noted: Deployment | None, now: float) -> bool:
-        """Tell whether this one is to be noted now."""
         return noted is None or self.is_another(noted) or abs(now - noted.at) >= RENEWED_EVERY
 
     def clash(self, noted: Deployment | None, now: float) -> str:

@@ -58,7 +58,6 @@ class Import:
 
     @property
     def left(self) -> int:
-        """Offsets that are there to be read."""
         return self.end - max(self.to, self.earliest)
 
 

@@ -77,7 +77,6 @@ def text(value: object) -> str:
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """Read the texts in a list."""
     return tuple(filter(None, map(text, value[:MOST_ERRORS]))) if isinstance(value, list) else ()
 
 
@@ -143,7 +142,6 @@ def listed(cls: type[_T], value: object, most: int) -> tuple[_T, ...] | None:
 
 
 def write_partitions(values: Mapping[int, Any], one: Callable[[Any], object]) -> dict[str, object]:
-    """Write a mapping of partitions."""
     return {str(partition): one(values[partition]) for partition in sorted(values)}
 
 

@@ -77,7 +77,6 @@ class Parking:
 
     @property
     def all(self) -> dict[TopicPartition, Parked]:
-        """All of them."""
         return dict(self._parked)
 
     @property

@@ -27,7 +27,6 @@ class StateTopics:
         return tuple(each for each in self.entries if isinstance(each, tuple))
 
     def has(self, topic: str) -> bool:
-        """Tell whether a topic has state."""
         return any(
             re.fullmatch(each, topic) if isinstance(each, str) else topic in each for each in self.entries
         )

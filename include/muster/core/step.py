@@ -39,7 +39,6 @@ class Inputs:
 
     @property
     def topic(self) -> str:
-        """The topic's name."""
         return self.snapshot.topic
 
     @property
@@ -76,12 +75,10 @@ class Inputs:
 
     @property
     def live(self) -> Mapping[str, Consumer]:
-        """The live consumers."""
         return self.patience.membership.live
 
     @property
     def statuses(self) -> Mapping[str, ConsumerStatus]:
-        """The answers of the registered processes."""
         return self.patience.replies.statuses
 
     @cached_property

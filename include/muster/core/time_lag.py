@@ -150,7 +150,6 @@ def in_words(seconds: float) -> str:
 
 
 def caught_up(found: TimeLag) -> str:
-    """Say when it will have caught up."""
     if found.catch_up is None:
         return "when it will have caught up is not known yet"
     if found.never:

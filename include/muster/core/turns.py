@@ -115,7 +115,6 @@ class Turns:
 
     @property
     def suspects(self) -> dict[TopicPartition, Suspect]:
-        """What is suspect, by partition."""
         return {tp: suspect for group, suspect in self._groups.items() for tp in group}
 
     def sink(self, partitions: Iterable[TopicPartition]) -> Sink:

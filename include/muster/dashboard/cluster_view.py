@@ -224,7 +224,6 @@ def _obstacle(state: ClusterState, topic: str, consumer: str) -> str:
 
 
 def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
-    """Return exclusions, by consumer and topic."""
     ordered = sorted(exclusions, key=lambda e: (e.consumer, e.topic))
     return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=Said.of(e)) for e in ordered]
 

@@ -76,7 +76,6 @@ def named(items: Iterable[str]) -> str:
 
 
 def failed(checks: Iterable[Check]) -> bool:
-    """Tell whether one of them failed."""
     return any(check.outcome is CheckOutcome.FAILED for check in checks)
 
 

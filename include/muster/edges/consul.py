@@ -98,7 +98,6 @@ class ConsulCluster:
 
     @classmethod
     def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> ConsulCluster:
-        """Name a cluster in the settings."""
         return cls(settings, cluster.name, cluster.consul_service, prefix=cluster.consul_prefix)
 
 

@@ -137,7 +137,6 @@ class OverrideStore:
         return {consumer: _isolation(consumer, key) for consumer, key in found.items()}
 
     def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
-        """Isolate a consumer."""
         return self._add(of_consumer(ISOLATED, consumer), by, why, at)
 
     def restore(self, consumer: str) -> bool:
@@ -145,7 +144,6 @@ class OverrideStore:
         return self._keys.remove(of_consumer(ISOLATED, consumer))
 
     def drain(self, consumer: str, by: str, why: str, at: float) -> bool:
-        """Drain a consumer."""
         return self._add(of_consumer(DRAINED, consumer), by, why, at)
 
     def undrain(self, consumer: str) -> bool:

@@ -52,7 +52,6 @@ class Coverage:
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """All of it."""
         return tuple(self._ranges)
 
 

@@ -184,7 +184,6 @@ class TableLog:
         return {}
 
     def _last_restore(self) -> tuple[int, int] | None:
-        """Return the version of the last RESTORE, and the version that it restored."""
         for commit in self.foreign:
             if commit.get("operation") == "RESTORE":
                 return commit["version"], self._target(commit)

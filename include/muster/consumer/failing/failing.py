@@ -206,7 +206,6 @@ class Failing:
         self._parked.pass_over(tp, Answer.DEAD_LETTER, "on_poison", now)
 
     def park(self, tp: TopicPartition) -> None:
-        """Park a suspect partition."""
         self._parked.park_suspect(tp, self.turns.suspects[tp])
 
     # -- what is rejected ---------------------------------------------------------------------------------

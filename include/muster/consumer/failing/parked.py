@@ -39,7 +39,6 @@ class ParkedPartitions:
 
     @property
     def all(self) -> dict[TopicPartition, Parked]:
-        """All of them."""
         return self._parking.all
 
     @property

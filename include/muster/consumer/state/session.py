@@ -369,7 +369,6 @@ class BatchState:
         return Computed(ranges, after, result.keys, result.values, output, result.late)
 
     def _ranges_of(self, shard: TopicPartition) -> dict[str, OffsetRange]:
-        """Return the offsets that the batch has of a shard, by topic."""
         found = {tp[0]: (at, at) for tp, at in self.due.items() if tp == shard}
         return found | {tp[0]: of for tp, of in self.ranges.items() if self.states.topics.lead(tp) == shard}
 

@@ -116,7 +116,7 @@ from muster.core.ownership.partition import (
     renewal_interval,
 )
 from muster.core.ownership.place import Place, Source
-from muster.core.ownership.query import BatchPlan, Offer, PlanRefusedError, Query, TopicOffer
+from muster.core.ownership.query import BatchPlan, Offer, PlanRefusedError, TopicOffer
 from muster.core.ownership.topic import Topic
 
 __all__ = [
@@ -135,7 +135,6 @@ __all__ = [
     "PassOver",
     "Place",
     "PlanRefusedError",
-    "Query",
     "Source",
     "ToRestore",
     "Topic",

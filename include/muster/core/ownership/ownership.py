@@ -534,7 +534,6 @@ class Ownership:
         return frozenset() if self.blocks or topic.gone else topic.assigned
 
     def _of(self, names: Collection[str] | None) -> dict[TopicPartition, Partition]:
-        """Return what is held of these topics, or of all."""
         return {tp: held for tp, held in self.held.items() if names is None or tp[0] in names}
 
     def _claimed_as(self, tp: TopicPartition, claim_epoch: int) -> Partition | None:

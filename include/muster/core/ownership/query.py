@@ -53,7 +53,6 @@ class BatchPlan:
 
     @property
     def ranges(self) -> dict[TopicPartition, OffsetRange]:
-        """The offsets by partition."""
         return {(topic, p): found for topic, ranges in self.offsets.items() for p, found in ranges.items()}
 
     @property

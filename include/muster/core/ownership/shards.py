@@ -35,7 +35,6 @@ class Shards:
         return {each for name in names for each in self._state.together(name)}
 
     def of(self, tp: TopicPartition) -> list[Partition]:
-        """Return the partitions of a shard that are held."""
         return [self._held[each] for each in self._state.shard(tp) if each in self._held]
 
     def missing(self, tp: TopicPartition) -> list[TopicPartition]:
@@ -55,7 +54,6 @@ class Shards:
         return partition.tp[0] not in self._shared or not self.missing(partition.tp)
 
     def waiting(self) -> dict[TopicPartition, list[TopicPartition]]:
-        """Return the partitions that wait for others of their shards, with these."""
         found = {
             tp: self.missing(tp) for tp, p in self._held.items() if tp[0] in self._shared and not p.closing
         }

@@ -91,7 +91,6 @@ Moment = Annotated[datetime, AfterValidator(_moment)]
 
 @lru_cache(maxsize=65_536)
 def partition_key(text: str) -> str:
-    """Return `text` if it is a partition number. Raises `WireError`."""
     parse_partition(text)
     return text
 

@@ -137,7 +137,6 @@ class CoPartitioned:
 
 
 def _partitions(owner: Mapping[Task, str]) -> dict[str, dict[int, str]]:
-    """Return the owner of each partition from that of each task."""
     assignment: dict[str, dict[int, str]] = {}
     for task, consumer in owner.items():
         for topic in task.topics:
