@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
 from muster.core.model import Seek, SeekState
@@ -208,3 +210,45 @@ def test_output_to_a_topic_counts_each_record_once_though_handlers_fail(
         counts.setdefault(key, []).append(value["n"])
     assert all(found == sorted(set(found)) for found in counts.values()), "no total was written twice"
     assert len(batches) > len(set(batches)), "some batches came again"
+
+
+@only_long
+@pytest.mark.parametrize("fails", [False, True], ids=["goes on", "waits for a person"])
+def test_expired_records_are_counted_and_the_state_goes_on(
+    state_query: Make,
+    kafka: KafkaSettings,
+    group: GroupOffsets,
+    tmp_path: Path,
+    eventually: Eventually,
+    fails: bool,
+) -> None:
+    """`fails` is `failOnDataLoss`."""
+    topic = make_topic(kafka, 1)
+    begin_at_the_first_record(group, topic, 1)
+    producer, handler = Producer(dict(kafka.config)), Handler(CALLS["rows"])
+
+    def sent(numbers: range) -> None:
+        for n in numbers:
+            producer.produce(topic, str(n).encode(), b"k", 0)
+        assert producer.flush(30) == 0
+
+    sent(range(50))
+    with state_query(tmp_path, handler) as query:
+        query.hold(topic, range(1))
+        eventually(lambda: handler.rows == {"k": (50, sum(range(50)))}, 120, "counted")
+    sent(range(50, 100))
+    admin = AdminClient(dict(kafka.config))
+    (deleted,) = admin.delete_records([KafkaPartition(topic, 0, 80)]).values()
+    deleted.result(30)
+    there = {"k": (70, sum(range(50)) + sum(range(80, 100)))}
+    with state_query(tmp_path, handler) as query:
+        query.agent.parked.fail_on_data_loss = fails
+        query.hold(topic, range(1))
+        if fails:
+            eventually(lambda: query.agent.answers.failing, 120, "parked")
+            ((parked, failing),) = query.agent.answers.failing.items()
+            assert (parked, failing.offset, failing.lost) == ((topic, 0), 50, 30)
+            assert handler.rows == {"k": (50, sum(range(50)))}
+            assert query.agent.answers.answer(parked, failing.offset, Answer.SKIP, "ann")
+        eventually(lambda: handler.rows == there, 120, "counted on, behind what is lost")
+        assert sum(query.agent.view().counters.lost[topic, 0].values()) == 30
