@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.spark, only_long]
 PARTITIONS, DEADLY = 6, 1
 """The partitions, and the one with the record that kills."""
 OTHERS = frozenset(range(PARTITIONS)) - {DEADLY}
-KILLS, RECORDS = 54_321, 150_000
+KILLS, RECORDS = 5_432, 150_000
 """The offset of that record, and how many its partition has."""
 LOOK = 0.2
 
