@@ -53,9 +53,10 @@ import org.slf4j.LoggerFactory;
  * one, and with that the whole answer that it came in.
  *
  * <p>A partition that cannot be read leaves the client for a while, with its {@link Fault}; a task that wants it fails, and
- * only that. One that is silent although Kafka has records of it, or does not say, goes to another client, once. Kafka's client
- * remembers two epochs of a partition's leader: the last that it heard of, and the one of its last seek. It takes what it hears
- * of a topic that was created again for outdated, and gets no answer where that begins and ends, either.
+ * only that. One that is silent although Kafka has records of it, or does not say, goes to another client, once.
+ *
+ * <p>Kafka's client remembers the latest epoch of a partition's leader, also the one that a seek names, and takes all that it
+ * hears of an earlier one for outdated. So a seek in a topic that was created again names no epoch of the old one.
  *
  * <p>One lock guards all state that both sides use. No call to Kafka is made under it.
  */
@@ -939,9 +940,14 @@ final class CachedConsumer implements Runnable {
         var of = held.get(tp);
         if (of != null && !of.seek && of.next == offset) {
           of.outOfRange = true;
-          if (found instanceof LogTruncationException truncated && truncated.divergentOffsets().containsKey(tp)) {
-            of.forked = Math.min(of.forked, truncated.divergentOffsets().get(tp).offset());
-            of.forkedUntil = offset;
+          if (found instanceof LogTruncationException truncated) {
+            var from = truncated.divergentOffsets().get(tp);
+            if (from == null) {
+              of.epoch = Optional.empty(); // its leader has never heard of it: the topic was created again
+            } else {
+              of.forked = Math.min(of.forked, from.offset());
+              of.forkedUntil = offset;
+            }
           }
         }
       });

@@ -273,6 +273,20 @@ class CachedConsumerTest {
     assertEquals(List.of(new Gone("t", 0, 10, 20, false)), gone);
   }
 
+  @Test
+  void epochIsForgottenThatTheTopicsLeaderHasNotHeardOf() throws Exception {
+    kafka.epoch(A, 4);
+    kafka.write(A, 0, 10);
+    kafka.write(B, 0, 10);
+    consumer.start();
+    read(Map.of(A, new Range(0, 10), B, new Range(0, 10)));
+    kafka.remake(A, 20);
+    eventually(() -> kafka.forksSeen() > 0, "the client sees it while no task asks");
+    assertEquals(offsets(10, 20), read(Map.of(A, new Range(10, 20), B, new Range(10, 10))).get(A));
+    assertEquals(offsets(0, 20), read(Map.of(A, new Range(0, 20), B, new Range(10, 10))).get(A));
+    assertEquals(1, opened.size(), "no client is at a loss");
+  }
+
   /** All room for reading ahead is used, and no more. */
   private void fill(TopicPartition tp) throws Exception {
     long[] before = {-1};

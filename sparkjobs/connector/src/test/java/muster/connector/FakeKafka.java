@@ -34,11 +34,13 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
 
   private final Map<TopicPartition, TreeMap<Long, ConsumerRecord<ByteBuffer, ByteBuffer>>> records;
   private final Map<TopicPartition, Range> bounds;
+  private final Map<TopicPartition, Integer> epochs;
   private final Set<TopicPartition> silent = new HashSet<>();
   private final Set<TopicPartition> outdated = new HashSet<>();
   private final Map<TopicPartition, Long> positions = new HashMap<>();
   private final Set<TopicPartition> paused = new HashSet<>();
   private final Map<TopicPartition, Long> forks = new HashMap<>();
+  private final Set<TopicPartition> remade = new HashSet<>();
   private int forksSeen;
   private final Set<TopicPartition> leaderless = new HashSet<>();
   private final Map<TopicPartition, KafkaException> failures = new HashMap<>();
@@ -50,6 +52,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     super("none");
     records = new HashMap<>();
     bounds = new HashMap<>();
+    epochs = new HashMap<>();
   }
 
   /** Another client of the same Kafka. */
@@ -57,9 +60,15 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     super("none");
     records = of.records;
     bounds = of.bounds;
+    epochs = of.epochs;
   }
 
   static ConsumerRecord<ByteBuffer, ByteBuffer> record(TopicPartition tp, long offset, String key, String value) {
+    return record(tp, offset, key, value, Optional.empty());
+  }
+
+  private static ConsumerRecord<ByteBuffer, ByteBuffer> record(
+      TopicPartition tp, long offset, String key, String value, Optional<Integer> epoch) {
     return new ConsumerRecord<>(
         tp.topic(),
         tp.partition(),
@@ -71,7 +80,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
         bytes(key),
         bytes(value),
         new RecordHeaders(),
-        Optional.empty());
+        epoch);
   }
 
   static ByteBuffer bytes(String text) {
@@ -82,7 +91,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
 
   synchronized void write(TopicPartition tp, long from, long to) {
     for (long offset = from; offset < to; offset++) {
-      records.computeIfAbsent(tp, of -> new TreeMap<>()).put(offset, record(tp, offset, null, "v" + offset));
+      records.computeIfAbsent(tp, of -> new TreeMap<>()).put(offset, record(tp, offset, null, "v" + offset, Optional.ofNullable(epochs.get(tp))));
     }
     bounds(tp, bounds.getOrDefault(tp, new Range(0, 0)).from(), to);
   }
@@ -105,6 +114,19 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     truncate(tp, from);
     write(tp, from, to);
     forks.put(tp, from);
+  }
+
+  /** The partition's leader writes from now on with this epoch. */
+  synchronized void epoch(TopicPartition tp, int epoch) {
+    epochs.put(tp, epoch);
+  }
+
+  /** The topic is created again, with records up to {@code to} and earlier epochs; this client sees it until it seeks. */
+  synchronized void remake(TopicPartition tp, long to) {
+    delete(tp);
+    epoch(tp, 0);
+    write(tp, 0, to);
+    remade.add(tp);
   }
 
   synchronized int forksSeen() {
@@ -175,11 +197,15 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   public synchronized void seek(TopicPartition tp, long offset) {
     seeks++;
     forks.remove(tp);
+    remade.remove(tp);
     positions.put(tp, offset);
   }
 
   @Override
-  public void seek(TopicPartition tp, OffsetAndMetadata offset) {
+  public synchronized void seek(TopicPartition tp, OffsetAndMetadata offset) {
+    if (offset.leaderEpoch().orElse(-1) > epochs.getOrDefault(tp, -1)) {
+      outdate(tp);
+    }
     seek(tp, offset.offset());
   }
 
@@ -219,6 +245,10 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
           Map.of(tp, positions.get(tp)), Map.of(tp, new OffsetAndMetadata(forks.get(tp))));
     }
     for (var tp : assignment()) {
+      if (remade.contains(tp)) {
+        forksSeen++;
+        throw new LogTruncationException(Map.of(tp, positions.get(tp)), Map.of());
+      }
       if (failures.get(tp) != null) {
         throw failures.get(tp);
       }
