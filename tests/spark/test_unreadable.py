@@ -42,19 +42,25 @@ pytestmark = pytest.mark.spark
 FLOW = 10.0
 """Seconds within which another partition's record arrives: a batch that fails, one without the partition, and the
 load of the machine."""
+READ_AHEAD = 1 << 20
+"""Bytes, so that records which are planned have not been read yet."""
 BACK = 30.0
 """Seconds within which a partition is read again once it can be."""
 
 
 class Reader:
-    """A consumer's query with a handler that notes what it gets."""
+    """A consumer's query with a handler that notes what it gets; before that it does what `before` says."""
 
     def __init__(self, spark: SparkSession, holder: Holder) -> None:
         self.agent = holder.agent
         self.got: list[tuple[str, int, int]] = []
-        self._supervisor = QuerySupervisor(spark, holder.agent, self._handle, holder.url, "unreadable")
+        self.before: Callable[[Batch], None] = lambda _: None
+        self._supervisor = QuerySupervisor(
+            spark, holder.agent, self._handle, holder.url, "unreadable", READ_AHEAD
+        )
 
-    def _handle(self, frame: DataFrame, _: Batch) -> None:
+    def _handle(self, frame: DataFrame, batch: Batch) -> None:
+        self.before(batch)
         rows = frame.select("topic", "partition", "offset").collect()
         self.got.extend((row.topic, row.partition, row.offset) for row in rows)
 
@@ -179,26 +185,44 @@ def test_damaged_record_is_parked_while_others_flow(
 
 
 @only_long
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
 def test_partition_without_leader_is_named_while_others_flow(
-    spark: SparkSession, tmp_path: Path, eventually: Eventually
+    spark: SparkSession, tmp_path: Path, eventually: Eventually, fault: str
 ) -> None:
     brokers = Brokers(tmp_path / "kafka", [HERE] * 3)
     brokers.start()
     try:
         kafka = KafkaSettings(config={"bootstrap.servers": brokers.servers})
-        topic = create_topic(kafka, 3, {"min.insync.replicas": "1"})
-        lost = brokers[leader_of(kafka, topic, 1)]
-        good = next(p for p in (0, 2) if leader_of(kafka, topic, p) != lost.number)
+        topic = create_topic(kafka, 6, {"min.insync.replicas": "1"})
+        leaders = {partition: leader_of(kafka, topic, partition) for partition in range(6)}
+        lost = brokers[leaders[1]]
+        gone = [partition for partition, leader in leaders.items() if leader == lost.number]
+        good = next(partition for partition in leaders if partition not in gone)
         with reading(spark, kafka, f"group-{uuid.uuid4().hex[:8]}") as (holder, reader):
-            holder.hold(topic, [1, good])
-            produce(kafka, topic, {p: numbered("v", 10) for p in (1, good)})
-            eventually(lambda: len(reader.got) == 20, 60)
-            lost.kill()
-            flows(kafka, reader, (topic, good), eventually, 20)
-            lost.start()
-            produce(kafka, topic, {1: ["w"]})
-            eventually(reader.has((topic, 1), 11), BACK, "it is read again")
-            assert reader.agent.view().counters.handler_failures == 0
+            holder.hold(topic, [*gone, good])
+            produce(kafka, topic, {p: numbered("v", 10) for p in (*gone, good)})
+            eventually(lambda: len(reader.got) == 10 * (len(gone) + 1), 60)
+
+            produced, lost_at = threading.Event(), threading.Event()
+
+            def lose(batch: Batch) -> None:
+                """Wait for the backlog, and once it is planned, lose its broker."""
+                assert produced.wait(60)
+                if any(partition in gone for _, partition in batch.ranges) and not lost_at.is_set():
+                    lost.kill() if fault == "killed" else lost.pause()
+                    lost_at.set()
+
+            reader.before = lose
+            produce(kafka, topic, {good: ["w"]})
+            produce(kafka, topic, {partition: ["x" * 10_000] * 300 for partition in gone})
+            produced.set()
+            assert lost_at.wait(60)
+            flows(kafka, reader, (topic, good), eventually, 30)
+            no_record_failed(reader)
+            lost.start() if fault == "killed" else lost.resume()
+            for partition in gone:
+                eventually(reader.has((topic, partition), 310), BACK, "it is read again")
+            no_record_failed(reader)
     finally:
         for broker in brokers:
             broker.kill()

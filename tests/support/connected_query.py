@@ -17,7 +17,7 @@ from muster.consumer.committer import Committer
 from muster.consumer.connector import FORMAT
 from muster.consumer.http_server import HttpServer
 from muster.consumer.local_api import make_local_api
-from muster.consumer.query import AT_ONCE, scratch_uri, use_scratch
+from muster.consumer.query import AT_ONCE, scratch_uri, unread_of, use_scratch
 from muster.consumer.source.batch_size import Bounds
 from muster.core.model import TopicAssignment
 from muster.core.ownership import BatchPlan
@@ -157,6 +157,9 @@ def reading(
             else:
                 found.batches.append((plan, collect(frame)))
         except Exception as error:
+            if unread := unread_of(error):
+                holder.agent.batch_unread(plan, unread)
+                return
             holder.agent.batch_done(plan, Failure(str(error)))
             raise
         holder.agent.batch_done(plan, None)

@@ -262,7 +262,9 @@ def test_records_that_a_planning_finds_lost_are_in_the_sources_metrics(query: Qu
 
 def unread(query: Query, kind: Kind, partition: int, offset: int = 0) -> None:
     """The next batch cannot be read."""
-    query.agent.batch_unread(query.agent.batch_started(), ReadFailure(kind, ("t", partition), offset, "why"))
+    query.agent.batch_unread(
+        query.agent.batch_started(), [ReadFailure(kind, ("t", partition), offset, "why")]
+    )
 
 
 def read(batch: NextBatch) -> dict[str, tuple[int, int]]:

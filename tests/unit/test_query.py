@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 
 from muster.consumer.agent import Agent
 from muster.consumer.cause import cause
-from muster.consumer.query import QuerySupervisor, _read_failure, failure_of, scratch_settings
+from muster.consumer.query import QuerySupervisor, failure_of, scratch_settings, unread_of
 from muster.core.model import TopicAssignment
 from muster.core.ownership import BatchPlan
 from muster.sinks import Batch, RejectionRefusedError, SinkError
@@ -87,7 +87,7 @@ def test_other_errors_may_be_a_records_fault(error: BaseException, kind: str) ->
 def test_error_raised_from_itself_is_looked_at_once() -> None:
     error = ValueError("no number")
     assert failure_of(_raised(error, error)).of_record
-    assert _read_failure(error) is None
+    assert not unread_of(error)
 
 
 def test_refused_rejection_holds_though_the_handler_catches_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.core.unread import RETRY, Kind, ReadFailure, Unread, read_failure
+from muster.core.unread import RETRY, Kind, ReadFailure, Unread, read_failures
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 
@@ -19,19 +19,21 @@ def test_failure_is_found_in_a_java_trace() -> None:
         "Caused by: muster.connector.ReadException: RIGHT: topic 'a.b', partition 3, offset 12: Kafka at k:9092: "
         "TopicAuthorizationException: [a.b]; give the consumer's user the right\n\tat x"
     )
-    assert read_failure(text) == ReadFailure(
-        Kind.RIGHT,
-        ("a.b", 3),
-        12,
-        "Kafka at k:9092: TopicAuthorizationException: [a.b]; give the consumer's user the right",
-    )
+    why = "Kafka at k:9092: TopicAuthorizationException: [a.b]; give the consumer's user the right"
+    assert read_failures(text) == [ReadFailure(Kind.RIGHT, ("a.b", 3), 12, why)]
+
+
+def test_all_partitions_of_a_failure_are_found_once() -> None:
+    lines = "LEADER: topic 't', partition 0, offset 5: a\nReadException: SILENT: topic 't', partition 1, offset 6: b"
+    text = f"muster.connector.ReadException: {lines}\n\tat x\nCaused by: muster.connector.ReadException: {lines}\n"
+    assert read_failures(text) == [ReadFailure(Kind.LEADER, A, 5, "a"), ReadFailure(Kind.SILENT, B, 6, "b")]
 
 
 @pytest.mark.parametrize(
     "text", ["ValueError: RIGHT", "ReadException: OTHER: topic 't', partition 0, offset 1: x"]
 )
 def test_other_errors_are_no_read_failures(text: str) -> None:
-    assert read_failure(text) is None
+    assert not read_failures(text)
 
 
 def test_unread_partition_is_due_after_the_pause() -> None:

@@ -400,13 +400,14 @@ class Agent:
             self._batch_began = None
             own.failed(plan)
 
-    def batch_unread(self, plan: BatchPlan, failure: ReadFailure) -> None:
+    def batch_unread(self, plan: BatchPlan, failures: Collection[ReadFailure]) -> None:
         """Take note that a batch could not be read, which is no fault of its records or of the handler."""
         with self.shared.change() as own:
             self._batch_began = None
             own.failed(plan)
             self._counters.read_failures += 1
-            self.failing.unread(failure)
+            for failure in failures:
+                self.failing.unread(failure)
 
     def timer_failed(self, plan: BatchPlan, tp: TopicPartition, why: str) -> None:
         """Take note that a batch failed with a timer of a partition's state, which is no fault of its records. The

@@ -45,7 +45,7 @@ from muster.consumer.state.errors import (
 from muster.core.model import TopicPartition
 from muster.core.ownership import BatchPlan
 from muster.core.turns import Failure
-from muster.core.unread import ReadFailure, read_failure
+from muster.core.unread import ReadFailure, read_failures
 from muster.sinks.batch import Batch, Rejected, RejectedRecordsError, RejectionRefusedError
 from muster.sinks.sink_error import SinkError
 
@@ -196,9 +196,9 @@ class QuerySupervisor:
                 log.info("%s; it is planned again, with fewer records", error)
                 self._agent.batch_again(plan)
                 return
-            if (failure := _read_failure(error)) is not None:
-                log.warning("%s; of the batch %s nothing counts", failure, plan.offsets)
-                self._agent.batch_unread(plan, failure)
+            if unread := unread_of(error):
+                log.warning("%s; of the batch %s nothing counts", "; ".join(map(str, unread)), plan.offsets)
+                self._agent.batch_unread(plan, unread)
                 return
             if (timer := _failed_timer(error)) is not None and self._states is not None:
                 log.exception("a timer failed with %s", plan.offsets)
@@ -292,9 +292,9 @@ class QuerySupervisor:
             self._tried[place] = (max(until, end), failures + 1) if begin < until else (end, 1)
 
 
-def _read_failure(error: BaseException) -> ReadFailure | None:
+def unread_of(error: BaseException) -> list[ReadFailure]:
     """Find what the connector could not read, in an error or in what that was raised for."""
-    return next(filter(None, (read_failure(str(each)) for each in _chain(error))), None)
+    return next(filter(None, (read_failures(str(each)) for each in _chain(error))), [])
 
 
 def _failed_timer(error: BaseException) -> FailedTimer | None:

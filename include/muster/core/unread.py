@@ -1,4 +1,4 @@
-"""Partitions that Kafka, or the reader, does not give: no right to read, no leader, a damaged record.
+"""Partitions that Kafka, or the reader, does not give: no right to read, no leader, a damaged record, silence.
 
 That is no fault of a record or of the handler: it counts towards no poison. Such a partition is left out of the
 batches, so that the others flow, and tried again in a batch of its own every `RETRY` seconds. Partitions that fail
@@ -27,6 +27,7 @@ class Kind(StrEnum):
     CODEC = "CODEC"
     LEADER = "LEADER"
     CORRUPT = "CORRUPT"
+    MISSING = "MISSING"
     SILENT = "SILENT"
     KAFKA = "KAFKA"
 
@@ -49,13 +50,14 @@ _SAID = re.compile(
 )
 
 
-def read_failure(text: str) -> ReadFailure | None:
-    """Find in an error's text what the connector's `ReadException` said; None if it is another error."""
-    found = _SAID.search(text)
-    if found is None:
-        return None
-    kind, topic, partition, offset, why = found.groups()
-    return ReadFailure(Kind(kind), (topic, int(partition)), int(offset), why[:500])
+def read_failures(text: str) -> list[ReadFailure]:
+    """Find in an error's text what the connector's `ReadException` said, once of each partition; empty if it is
+    another error."""
+    found: dict[TopicPartition, ReadFailure] = {}
+    for kind, topic, partition, offset, why in _SAID.findall(text):
+        tp = topic, int(partition)
+        found.setdefault(tp, ReadFailure(Kind(kind), tp, int(offset), why[:500]))
+    return list(found.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,7 @@ class Planner:
     def missed(self, gone: GoneRange) -> None:
         """Take note of planned records that a task did not find.
 
-        Deleted ones count as lost, once however often they are missed; a partition that ends before its range goes on
+        Deleted ones count as lost, once however often they are missed; a partition whose end was truncated goes on
         where the next plan says. What was read to warm up counts for nothing. Raises `StaleTokenError`.
         """
         tp = (gone.topic, gone.partition)
@@ -249,8 +249,10 @@ class Planner:
         self._lost += self._agent.lost(self._token, {tp: Jump(gone.begin, gone.end, Why.RETENTION)})
 
     def _stops_short(self, tp: TopicPartition, at: int) -> None:
-        """Take note that a task found that a partition ended at `at`, before its range did, by an answer or for long
-        enough to be believed; it may have grown since."""
+        """Take note that a task found, by its leader's answer, that a partition ended at `at`, before its range did.
+
+        It may have grown since.
+        """
         _, lowest = self._ends_early.get(tp, (0.0, at))
         self._ends_early[tp] = (self._clock() - 2 * _GONE_AFTER, min(lowest, at))
         self._stopped_short.add(tp)

@@ -53,7 +53,9 @@ import org.slf4j.LoggerFactory;
  * one, and with that the whole answer that it came in.
  *
  * <p>A partition that cannot be read leaves the client for a while, with its {@link Fault}; a task that wants it fails, and
- * only that. One that is silent although Kafka has records of it, or does not say, goes to another client, once.
+ * only that. So does one whose partition ends before its range: the agent plans it again. A partition that is silent although Kafka
+ * has records of it, or does not say, goes to another client; one that is silent there, too, has a fault. No task waits longer
+ * for it, because the other partitions of a batch wait with it.
  *
  * <p>Kafka's client remembers the latest epoch of a partition's leader, also the one that a seek names, and takes all that it
  * hears of an earlier one for outdated. So a seek in a topic that was created again names no epoch of the old one.
@@ -71,10 +73,12 @@ final class CachedConsumer implements Runnable {
   /** How long each of two clients is polled. */
   private static final Duration SHORT_POLL = Duration.ofMillis(50);
 
-  private static final Duration LOOK_UP = Duration.ofSeconds(3);
+  /** How long a look-up takes, of all topics together: nothing is polled meanwhile. */
+  private static final Duration LOOK_UP = Duration.ofSeconds(1);
+
   private static final Duration CLOSE = Duration.ofSeconds(1);
 
-  /** Nanoseconds between two attempts to read where Kafka says that nothing is. */
+  /** Nanoseconds between two look-ups. */
   private static final long RETRY = TimeUnit.SECONDS.toNanos(1);
 
   /** Nanoseconds until a partition is tried again that could not be read. */
@@ -83,17 +87,14 @@ final class CachedConsumer implements Runnable {
   /** Nanoseconds of silence after which Kafka is asked for a partition's leader, beginning and end. */
   private static final long LOOK_AFTER = TimeUnit.SECONDS.toNanos(3);
 
-  /**
-   * Nanoseconds for which a partition must be missing, or end before a range does, until that is believed: a leader that
-   * has just changed may for a moment know less.
-   */
-  private static final long GONE_AFTER = TimeUnit.SECONDS.toNanos(10);
+  /** Nanoseconds of silence after which a partition goes to another client: the first answer of a broker may take a while. */
+  private static final long SILENT_AFTER = TimeUnit.SECONDS.toNanos(5);
 
   private final String servers;
   private final Opener open;
   private final Memory memory;
   private final Memory.Account account;
-  private final long goneAfter;
+  private final long silentAfter;
   private final ReentrantLock lock = new ReentrantLock();
   private final Condition changed = lock.newCondition();
   private final Map<TopicPartition, Held> held = new LinkedHashMap<>();
@@ -111,6 +112,9 @@ final class CachedConsumer implements Runnable {
 
   /** Nothing but what tasks want is read, because there was no room for more. */
   private boolean scarce;
+
+  /** Tasks that wait have yet to hear of faults. */
+  private boolean faultsFound;
 
   /** There is no room for another poll. */
   private boolean full;
@@ -200,8 +204,8 @@ final class CachedConsumer implements Runnable {
     /** When Kafka said last that it has what is wanted, or did not answer the partition's client although there is a leader. */
     long doubted;
 
-    /** Since when Kafka has been without what is wanted; 0 while it has it. */
-    long missingSince;
+    /** Kafka was without what is wanted when it was asked last. */
+    boolean missing;
 
     /**
      * Kafka's client has seen that a new leader has other records, or none, from {@code forked} on, when it had read up to
@@ -240,7 +244,7 @@ final class CachedConsumer implements Runnable {
       next = offset;
       seek = true;
       outOfRange = false;
-      missingSince = 0;
+      missing = false;
     }
 
     /** Give up what was read ahead and not handed over. */
@@ -274,10 +278,16 @@ final class CachedConsumer implements Runnable {
       return forked < next && next <= forkedUntil;
     }
 
-    /** Whether Kafka is to be asked now where the partition begins and ends. */
-    boolean isDoubtful(long now, long patience) {
-      boolean gone = outOfRange && (isWanted() || missingSince == 0);
-      return (gone || isSilent(now, patience)) && !isForked() && now - lookedUp > RETRY;
+    /** Whether Kafka is to be asked now where the partition begins and ends: at once if it could not be read before. */
+    boolean isDoubtful(long now) {
+      boolean gone = outOfRange && (isWanted() || !missing);
+      boolean silent = isSilent(now, fault == null ? Math.min(silentAfter, LOOK_AFTER) : 0);
+      return (gone || silent) && !isForked() && now - lookedUp > RETRY;
+    }
+
+    /** Whether it gives nothing although Kafka has records of it, or does not say. */
+    boolean isMute(long now) {
+      return doubted > progress && isSilent(now, fault == null ? silentAfter : Math.min(silentAfter, RETRY));
     }
 
     void add(Chunk chunk) {
@@ -286,7 +296,7 @@ final class CachedConsumer implements Runnable {
       next = chunk.to;
       progress = System.nanoTime();
       triedAnother = false;
-      missingSince = 0;
+      missing = false;
       fault = null;
       leap();
     }
@@ -347,14 +357,14 @@ final class CachedConsumer implements Runnable {
   }
 
   CachedConsumer(String servers, Opener open, Memory memory) {
-    this(servers, open, memory, GONE_AFTER);
+    this(servers, open, memory, SILENT_AFTER);
   }
 
-  CachedConsumer(String servers, Opener open, Memory memory, long goneAfter) {
+  CachedConsumer(String servers, Opener open, Memory memory, long silentAfter) {
     this.servers = servers;
     this.open = open;
     this.memory = memory;
-    this.goneAfter = goneAfter;
+    this.silentAfter = silentAfter;
     account = memory.open(servers);
   }
 
@@ -469,7 +479,7 @@ final class CachedConsumer implements Runnable {
             return chunk;
           }
           if (of.isFaulty(System.nanoTime())) {
-            throw new ReadException(of.fault.kind(), of.tp, of.next, servers, of.fault.why(), of.fault.cause());
+            throw faults();
           }
           waits = waits == null || of.progress < waits.progress ? of : waits;
         }
@@ -481,6 +491,14 @@ final class CachedConsumer implements Runnable {
     } finally {
       lock.unlock();
     }
+  }
+
+  /** What is wrong with all partitions that are wanted, so that not each of them fails a batch. Called with the lock held. */
+  private ReadException faults() {
+    return ReadException.of(held.values().stream()
+        .filter(of -> of.head < of.wanted && of.chunks.isEmpty() && of.fault != null)
+        .map(of -> new ReadException(of.fault.kind(), of.tp, of.next, servers, of.fault.why(), of.fault.cause()))
+        .toList());
   }
 
   /** Called with the lock held. */
@@ -571,13 +589,14 @@ final class CachedConsumer implements Runnable {
         if (main == null || account.isTooLarge(main.share)) {
           open(false);
         }
-        if (isAnotherToBeTried()) {
+        if (isAnotherTried()) {
           open(true);
         }
-        step(main);
+        boolean idle = !step(main, aside == null);
         if (aside != null) {
-          step(aside);
+          step(aside, idle);
         }
+        tellFaults();
       }
     } catch (Throwable e) {
       lock.lock();
@@ -660,17 +679,33 @@ final class CachedConsumer implements Runnable {
     }
   }
 
-  private void step(Client client) throws InterruptedException {
+  /** Wake the tasks that wait, once all faults are known: each task names all in one failure. */
+  private void tellFaults() {
+    lock.lock();
+    try {
+      if (faultsFound) {
+        faultsFound = false;
+        changed.signalAll();
+      }
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Do what there is to do with a client; false if that is nothing, for which it may wait for a change. */
+  private boolean step(Client client, boolean wait) throws InterruptedException {
     var todo = new Todo();
     lock.lock();
     try {
       if (closed) {
-        return;
+        return false;
       }
       decide(client, todo);
       if (todo.isEmpty()) {
-        changed.await((aside == null ? POLL : SHORT_POLL).toMillis(), TimeUnit.MILLISECONDS);
-        return;
+        if (wait) {
+          changed.await((aside == null ? POLL : SHORT_POLL).toMillis(), TimeUnit.MILLISECONDS);
+        }
+        return false;
       }
     } finally {
       lock.unlock();
@@ -679,27 +714,31 @@ final class CachedConsumer implements Runnable {
       client.kafka.assign(todo.assign);
     }
     todo.seek.forEach(client.kafka::seek);
-    todo.lookUp.forEach((topic, partitions) -> lookUp(client.kafka, topic, partitions));
+    long until = System.nanoTime() + LOOK_UP.toNanos();
+    todo.lookUp.forEach((topic, partitions) -> lookUp(client.kafka, topic, partitions, until));
     if (todo.poll) {
       poll(client);
       countBrokers(client);
     }
+    return true;
   }
 
-  /** Whether partitions are silent of which Kafka may have records; they go to another client, once. */
-  private boolean isAnotherToBeTried() {
+  /** Whether partitions are silent of which Kafka may have records: they go to another client, or have come from there. */
+  private boolean isAnotherTried() {
     lock.lock();
     try {
       long now = System.nanoTime();
-      var silent = held.values().stream()
-          .filter(of -> !of.triedAnother && of.isSilent(now, goneAfter) && of.doubted > of.progress)
-          .toList();
-      silent.forEach(of -> {
-        LOG.warn("Kafka at {}: {} gives nothing at offset {}; trying another client", servers, of.tp, of.next);
+      var mute = held.values().stream().filter(of -> of.isMute(now)).toList();
+      for (var of : mute) {
+        if (of.triedAnother) {
+          faulty(of.tp, ReadException.Kind.SILENT, "it gives nothing, nor does it to another client of Kafka", null);
+        } else {
+          LOG.warn("Kafka at {}: {} gives nothing at offset {}; trying another client", servers, of.tp, of.next);
+        }
         of.triedAnother = of.isAside = of.seek = true;
         of.epoch = Optional.empty();
-      });
-      return !silent.isEmpty();
+      }
+      return !mute.isEmpty();
     } finally {
       lock.unlock();
     }
@@ -723,7 +762,7 @@ final class CachedConsumer implements Runnable {
         skip(of, of.forked, of.wanted, false);
         changed.signalAll();
       }
-      if (of.isDoubtful(now, Math.min(goneAfter, LOOK_AFTER))) {
+      if (of.isDoubtful(now)) {
         of.lookedUp = now;
         todo.lookUp.computeIfAbsent(of.tp.topic(), topic -> new ArrayList<>()).add(of.tp);
       }
@@ -909,7 +948,7 @@ final class CachedConsumer implements Runnable {
         LOG.warn("Kafka at {}: {} cannot be read at offset {}: {}: {}; trying again", servers, tp, of.next, kind, why);
       }
       of.fault = new Fault(kind, why, cause, System.nanoTime() + RETRY_FAULT);
-      changed.signalAll();
+      faultsFound = true;
     } finally {
       lock.unlock();
     }
@@ -957,9 +996,9 @@ final class CachedConsumer implements Runnable {
   }
 
   /** Ask Kafka for the leaders of a topic's partitions that give nothing, and where they begin and end. */
-  private void lookUp(Consumer<?, ?> kafka, String topic, List<TopicPartition> partitions) {
+  private void lookUp(Consumer<?, ?> kafka, String topic, List<TopicPartition> partitions, long until) {
     try {
-      var leaders = leaders(kafka, topic);
+      var leaders = leaders(kafka, topic, until);
       var led = partitions.stream().filter(tp -> leaders == null || leaders.getOrDefault(tp.partition(), true)).toList();
       partitions.stream().filter(tp -> !led.contains(tp))
           .forEach(tp -> faulty(tp, ReadException.Kind.LEADER, "it has no leader", null));
@@ -967,11 +1006,11 @@ final class CachedConsumer implements Runnable {
         return;
       }
       try {
-        var begins = kafka.beginningOffsets(led, LOOK_UP);
-        var ends = kafka.endOffsets(led, LOOK_UP);
+        var begins = kafka.beginningOffsets(led, left(until));
+        var ends = kafka.endOffsets(led, left(until));
         led.forEach(tp -> found(tp, new Range(begins.get(tp), ends.get(tp))));
       } catch (TimeoutException | UnknownTopicOrPartitionException e) {
-        var present = leaders(kafka, topic);
+        var present = leaders(kafka, topic, until);
         if (present != null) {
           led.stream().filter(tp -> !present.containsKey(tp.partition())).forEach(tp -> found(tp, null));
           led.stream().filter(tp -> present.getOrDefault(tp.partition(), false)).forEach(this::unanswered);
@@ -984,10 +1023,15 @@ final class CachedConsumer implements Runnable {
     }
   }
 
+  /** At least a moment: of a question without any, Kafka's client says that there is no answer as if it were one. */
+  private static Duration left(long until) {
+    return Duration.ofMillis(Math.max(1, TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime())));
+  }
+
   /** The partitions of a topic, each with whether it has a leader; null if Kafka does not say. */
-  private static Map<Integer, Boolean> leaders(Consumer<?, ?> kafka, String topic) {
+  private static Map<Integer, Boolean> leaders(Consumer<?, ?> kafka, String topic, long until) {
     try {
-      var partitions = kafka.partitionsFor(topic, LOOK_UP);
+      var partitions = kafka.partitionsFor(topic, left(until));
       var found = new HashMap<Integer, Boolean>();
       if (partitions != null) {
         partitions.forEach(of -> found.put(of.partition(), of.leader() != null && !of.leader().isEmpty()));
@@ -1010,14 +1054,19 @@ final class CachedConsumer implements Runnable {
       }
       if (bounds != null && of.next < bounds.from()) {
         skip(of, of.next, bounds.from(), true);
+        changed.signalAll();
       } else if (bounds != null && of.next <= bounds.to() && bounds.to() >= of.wanted) {
-        of.missingSince = 0;
+        of.missing = false;
         of.doubted = System.nanoTime();
         resume(of);
       } else {
-        endsEarly(of);
+        of.missing = true;
+        resume(of);
+        if (of.isWanted()) {
+          var why = bounds == null ? "it is not there" : "it ends at offset " + bounds.to() + ", before what Kafka said it has";
+          faulty(tp, ReadException.Kind.MISSING, why, null);
+        }
       }
-      changed.signalAll();
     } finally {
       lock.unlock();
     }
@@ -1036,19 +1085,6 @@ final class CachedConsumer implements Runnable {
     }
   }
 
-  /** The partition ends before what is wanted of it, or is not there: after a while that counts. */
-  private void endsEarly(Held of) {
-    long now = System.nanoTime();
-    if (of.missingSince == 0) {
-      of.missingSince = now;
-    }
-    if (of.wanted > of.next && now - of.missingSince > goneAfter) {
-      skip(of, of.next, of.wanted, false);
-    } else {
-      resume(of);
-    }
-  }
-
   private static void resume(Held of) {
     of.seek |= of.outOfRange;
     of.outOfRange = false;
@@ -1061,7 +1097,7 @@ final class CachedConsumer implements Runnable {
         servers,
         of.tp.topic(),
         of.tp.partition(),
-        deleted ? "begins at" : gone < of.next ? "was truncated at" : "is not there, or ends before",
+        deleted ? "begins at" : "was truncated at",
         deleted ? to : gone,
         of.next,
         to - 1);

@@ -14,6 +14,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
 import org.apache.kafka.common.KafkaException;
@@ -31,7 +32,7 @@ class CachedConsumerTest {
   private static final TopicPartition OTHER = new TopicPartition("other", 0);
 
   private final FakeKafka kafka = new FakeKafka();
-  private final List<FakeKafka> opened = new ArrayList<>();
+  private final List<FakeKafka> opened = new CopyOnWriteArrayList<>();
   private final List<Gone> gone = new ArrayList<>();
   /** The least bound that one consumer can have. */
   private static final long SMALL = 256 << 10;
@@ -41,10 +42,15 @@ class CachedConsumerTest {
       new CachedConsumer("k:9092", this::open, memory, TimeUnit.MILLISECONDS.toNanos(100));
 
   private long lease = consumer.lease();
+  private volatile boolean everyClientIsSilentOfA;
 
   private FakeKafka open(Memory.Share share, Valve valve) {
     opened.add(opened.isEmpty() ? kafka : new FakeKafka(kafka));
-    return opened.get(opened.size() - 1);
+    var client = opened.get(opened.size() - 1);
+    if (everyClientIsSilentOfA) {
+      client.silence(A);
+    }
+    return client;
   }
 
   @AfterEach
@@ -225,16 +231,17 @@ class CachedConsumerTest {
   }
 
   @Test
-  void partitionThatEndsBeforeTheRangeIsReportedAfterAWhile() throws Exception {
+  void partitionThatEndsBeforeTheRangeFailsItsTaskAndIsReadUpToThere() throws Exception {
     kafka.write(A, 0, 100);
     kafka.write(B, 0, 10);
     consumer.start();
     read(Map.of(A, new Range(0, 50), B, new Range(0, 10)));
     eventually(() -> kafka.readTo(A) == 100, "all is read ahead");
     kafka.truncate(A, 90);
-    var found = read(Map.of(A, new Range(50, 120), B, new Range(10, 10)));
-    assertEquals(offsets(50, 100), found.get(A));
-    assertEquals(List.of(new Gone("t", 0, 100, 120, false)), gone);
+    consumer.hold(lease, Map.of(A, new Range(50, 120), B, new Range(10, 10)));
+    assertFailure("MISSING: topic 't', partition 0, offset 100: Kafka at k:9092: it ends at offset 90");
+    assertEquals(offsets(50, 90), read(A, 50, 90));
+    assertEquals(1, opened.size());
   }
 
   @Test
@@ -264,13 +271,17 @@ class CachedConsumerTest {
   }
 
   @Test
-  void partitionThatIsNotThereIsReportedAfterAWhile() throws Exception {
+  void partitionThatIsNotThereFailsItsTaskWhileOthersFlow() throws Exception {
     kafka.write(A, 0, 10);
+    kafka.write(B, 0, 20);
     consumer.start();
-    read(A, 0, 10);
+    read(Map.of(A, new Range(0, 10), B, new Range(0, 10)));
     kafka.delete(A);
-    assertEquals(List.of(), read(A, 10, 20));
-    assertEquals(List.of(new Gone("t", 0, 10, 20, false)), gone);
+    consumer.hold(lease, Map.of(A, new Range(10, 20), B, new Range(10, 10)));
+    assertFailure("MISSING: topic 't', partition 0, offset 10: Kafka at k:9092: it is not there");
+    assertEquals(offsets(10, 20), read(Map.of(A, new Range(10, 10), B, new Range(10, 20))).get(B));
+    kafka.write(A, 0, 20);
+    assertEquals(offsets(0, 20), read(A, 0, 20), "it was made again");
   }
 
   @Test
@@ -399,6 +410,23 @@ class CachedConsumerTest {
   }
 
   @Test
+  void partitionThatAnotherClientGetsNothingOfFailsItsTaskAndMendsByItself() throws Exception {
+    kafka.write(A, 0, 100);
+    kafka.write(B, 0, 100);
+    everyClientIsSilentOfA = true;
+    consumer.start();
+    consumer.hold(lease, Map.of(A, new Range(0, 10), B, new Range(0, 0)));
+    assertFailure("SILENT: topic 't', partition 0, offset 0: ");
+    assertEquals(offsets(0, 100), read(Map.of(A, new Range(0, 0), B, new Range(0, 100))).get(B));
+    everyClientIsSilentOfA = false;
+    eventually(() -> {
+      opened.forEach(each -> each.hear(A));
+      return opened.stream().anyMatch(each -> each.readTo(A) == 100);
+    }, "it is read again");
+    assertEquals(offsets(0, 10), read(Map.of(A, new Range(0, 10), B, new Range(100, 100))).get(A));
+  }
+
+  @Test
   void clientThatDoesNotSayWhereASilentPartitionEndsIsReplaced() throws Exception {
     kafka.write(A, 0, 100);
     consumer.start();
@@ -434,19 +462,6 @@ class CachedConsumerTest {
     assertEquals(1, opened.size());
   }
 
-  @Test
-  void partitionWithoutRecordsIsNotTriedElsewhere() throws Exception {
-    kafka.write(A, 0, 10);
-    consumer.start();
-    consumer.hold(lease, Map.of(A, new Range(0, 20)));
-    var found = new ArrayList<Gone>();
-    for (Chunk chunk = consumer.take(lease, 5); chunk != null; chunk = consumer.take(lease, 5)) {
-      found.add(chunk.gone);
-    }
-    assertEquals(new Gone("t", 0, 10, 20, false), found.get(found.size() - 1));
-    assertEquals(1, opened.size());
-  }
-
   /** Take until a partition fails. */
   private ReadException failure() {
     return assertThrows(ReadException.class, () -> {
@@ -454,6 +469,11 @@ class CachedConsumerTest {
         consumer.giveBack(lease, chunk);
       }
     });
+  }
+
+  private void assertFailure(String begins) {
+    var message = failure().getMessage();
+    assertTrue(message.startsWith(begins), message);
   }
 
   @Test
@@ -498,15 +518,37 @@ class CachedConsumerTest {
   }
 
   @Test
-  void partitionWithoutALeaderIsNamedWhileOthersFlow() throws Exception {
-    kafka.write(A, 0, 10);
-    kafka.write(B, 0, 10);
+  void partitionsWithoutALeaderAreNamedTogetherWhileOthersFlow() throws Exception {
+    for (var tp : List.of(A, B, OTHER)) {
+      kafka.write(tp, 0, 10);
+    }
     kafka.leaderless(B, true);
+    kafka.leaderless(OTHER, true);
     consumer.start();
-    consumer.hold(lease, Map.of(A, new Range(0, 10), B, new Range(0, 10)));
-    var error = failure();
-    assertTrue(error.getMessage().startsWith("LEADER: topic 't', partition 1, offset 0: "), error.getMessage());
-    assertEquals(offsets(0, 10), read(Map.of(A, new Range(0, 10), B, new Range(0, 0))).get(A));
+    consumer.hold(lease, Map.of(A, new Range(0, 10), B, new Range(0, 10), OTHER, new Range(0, 10)));
+    var said = failure().getMessage();
+    for (var line : List.of("LEADER: topic 't', partition 1, offset 0: ", "LEADER: topic 'other', partition 0, offset 0: ")) {
+      assertTrue(said.startsWith(line) || said.contains("\nReadException: " + line), said);
+    }
+    var flows = Map.of(A, new Range(0, 10), B, new Range(0, 0), OTHER, new Range(0, 0));
+    assertEquals(offsets(0, 10), read(flows).get(A));
+  }
+
+  @Test
+  void partitionThatIsStillWithoutALeaderHoldsUpNoFurtherTask() throws Exception {
+    kafka.write(A, 0, 10);
+    kafka.leaderless(A, true);
+    var patient = new CachedConsumer("k:9092", this::open, memory, TimeUnit.SECONDS.toNanos(5));
+    patient.start();
+    long lease = patient.lease();
+    patient.hold(lease, Map.of(A, new Range(0, 10)));
+    assertThrows(ReadException.class, () -> patient.take(lease, 20));
+    Thread.sleep(5_500); // it is tried again
+    patient.hold(lease, Map.of(A, new Range(0, 10)));
+    long began = System.nanoTime();
+    assertThrows(ReadException.class, () -> patient.take(lease, 20));
+    assertTrue(System.nanoTime() - began < TimeUnit.SECONDS.toNanos(2), "another 3 s");
+    patient.close();
   }
 
   @Test

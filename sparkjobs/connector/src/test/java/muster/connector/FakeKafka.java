@@ -143,6 +143,11 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     silent.add(tp);
   }
 
+  /** This client gives something of the partition again. */
+  synchronized void hear(TopicPartition tp) {
+    silent.remove(tp);
+  }
+
   /** Nor does this client say where the partition begins and ends, as when it remembers a later epoch of its leader. */
   synchronized void outdate(TopicPartition tp) {
     silence(tp);
@@ -277,12 +282,12 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
 
   @Override
   public synchronized Map<TopicPartition, Long> beginningOffsets(Collection<TopicPartition> partitions, Duration timeout) {
-    return offsets(partitions, true);
+    return timeout.isZero() ? Map.of() : offsets(partitions, true);
   }
 
   @Override
   public synchronized Map<TopicPartition, Long> endOffsets(Collection<TopicPartition> partitions, Duration timeout) {
-    return offsets(partitions, false);
+    return timeout.isZero() ? Map.of() : offsets(partitions, false);
   }
 
   private Map<TopicPartition, Long> offsets(Collection<TopicPartition> partitions, boolean begin) {
