@@ -66,6 +66,11 @@ def test_earlier_name_of_long_poll_timeout_is_accepted(tmp_path: Path) -> None:
         ),
         ("consumers: {handler: a.b, count: -1}", "consumers.count", "greater than or equal to 0"),
         (
+            "consumers: {handler: a.b, max_read_ahead: 1000}",
+            "consumers.max_read_ahead",
+            "greater than or equal to 1048576",
+        ),
+        (
             "consumers: {handler: a.b, cuont: 3}",
             "consumers.cuont",
             "unknown key; did you mean 'count'?",
