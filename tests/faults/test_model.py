@@ -1,8 +1,9 @@
 """The whole system under every fault of the design, in any order. `tests/faults/model/watchman.py` says what holds.
 
 Every run plays histories of its own. The summary of the tests names the seed, with which they can be played again:
-`MUSTER_SEED=... pytest tests/faults/test_model.py`. A failure shows the history as a story: every event, every write,
-with the simulated seconds; and the history itself, to be stored in `tests/faults/model/histories.py`.
+`MUSTER_SEED=... pytest tests/faults/test_model.py`. Records that kill and `max_batch_time` are played in the long
+version, because such histories take longer. A failure shows the history as a story: every event, every write, with
+the simulated seconds; and the history itself, to be stored in `tests/faults/model/histories.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.faults.model.consul import HOSTS
 from tests.faults.model.tally import CONFLICTS, MOVES, PLAYED, REPLAY, SAW, SEED
@@ -49,6 +56,7 @@ class Machine(RuleBasedStateMachine):
         change=st.sampled_from(("joins", "joins", "leaves", "")),
         until=st.sampled_from(("end", "before", "after", "race", "race", "pause")),
         data_loss=st.sampled_from(("goes on", "fails")),
+        batches=st.sampled_from(("", "", "30", "60") if HOURS else ("",)),
     )
     def begin(
         self,
@@ -61,11 +69,14 @@ class Machine(RuleBasedStateMachine):
         change: str,
         until: str,
         data_loss: str,
+        batches: str,
     ) -> None:
         """Some consumers read everything, and then a rebalance begins."""
         self.world, self.commits = Model(assignor, delay, only_u, commits), commits
         if data_loss == "fails":
             self.do("fail_on_data_loss")
+        if batches:
+            self.do("batches_within", batches)
         for consumer in running:
             self.do("start", consumer, "current", "new", second_host if consumer == "b" else HOSTS[0])
         if running:
@@ -268,6 +279,51 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def accept_losses(self) -> None:
         self.do("accept_losses")
+
+    @rule(
+        topic=topics,
+        partition=st.sampled_from(("0", "1")),
+        to=st.sampled_from(("-2", "-2", "+3", "earliest", "latest")),
+        how=st.sampled_from(("", "", "rebuild")),
+        then=st.sampled_from(("waits", "goes on", "goes on", "taken back", "taken back", "brought back")),
+    )
+    def seek(self, topic: str, partition: str, to: str, how: str, then: str) -> None:
+        """A person asks for a seek, which is written and carried out, or taken back, and a backup has it."""
+        self.do("seek", topic, partition, to, how)
+        if then != "waits":
+            self.do("coordinate", "first", "after")
+        if then in {"goes on", "brought back"}:
+            self.do("everybody")
+        if then in {"taken back", "brought back"}:
+            self.do("cancel_seek", topic, partition)
+            self.do("coordinate", "first", "end")
+        if then == "brought back":
+            self.do("everybody")
+            self.do("coordinate", "first", "end")
+            self.do("bring_seeks_back")
+
+    @rule()
+    def bring_seeks_back(self) -> None:
+        self.do("bring_seeks_back")
+
+    @precondition(lambda self: HOURS)
+    @rule(
+        topic=topics,
+        partition=st.sampled_from(("0", "1")),
+        times=st.sampled_from((1, 2, 2)),
+        then=st.sampled_from(("", "", "60")),
+    )
+    def kills(self, topic: str, partition: str, times: int, then: str) -> None:
+        """The next record of a partition kills one process after the other."""
+        self.do("kills", topic, partition)
+        for consumer in IDS[:times]:
+            self.do("everybody")
+            self.do("start", consumer)
+            self.do("everybody")
+            self.do("coordinate", "first", "after")
+        if then:
+            self.do("time", then)
+            self.do("everybody")
 
     @rule(seconds=st.sampled_from(("1", "6", "9", "30")))
     def time(self, seconds: str) -> None:

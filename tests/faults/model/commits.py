@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from confluent_kafka import KafkaError as Reason
 from confluent_kafka import KafkaException, Producer
@@ -26,6 +26,9 @@ from tests.faults.model.threads import CONCURRENT, THREADING, TIME, at_work, cop
 
 if TYPE_CHECKING:
     from tests.faults.model.process import Process
+    from tests.faults.model.seeks import Seeking
+
+    Committing: TypeAlias = Process | Seeking
 
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092"})
 fencing = copy_of(
@@ -42,7 +45,7 @@ class Transactions:
     commits wait in librdkafka and reach no broker. Where the broker has forgotten a producer that aborts, librdkafka
     initialises its id again."""
 
-    def __init__(self, process: Process, key: TopicPartition, group: str, name: str) -> None:
+    def __init__(self, process: Committing, key: TopicPartition, group: str, name: str) -> None:
         self.process = process
         self.key = key
         self.group = group
@@ -59,10 +62,10 @@ class Transactions:
     def init_transactions(self, timeout: float) -> None:
         process = self.process
         brokers, began = self._reach(), process.world.now
-        refusal = process.world.watchman.refusal(process, self.key)
+        refusal = process.refusal(self.key)
         wait_until(lambda: not process.faults.slow_claims)
         self.known = brokers.initialise(self.name)
-        process.world.watchman.claims(process, self.key, refusal)
+        process.claims(self.key, refusal)
         if process.world.now - began > timeout:
             raise KafkaException(Reason(Reason._TIMED_OUT, "no answer", retriable=True))
 
@@ -113,7 +116,7 @@ class Transactions:
 class Group:
     """`muster.edges.kafka.GroupOffsets`, and its lister of topics."""
 
-    def __init__(self, process: Process, group_id: str) -> None:
+    def __init__(self, process: Committing, group_id: str) -> None:
         self.process = process
         self.group_id = group_id
         self.topics = self
@@ -161,7 +164,7 @@ class Group:
 class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the module
     """The real one, over simulated producers, which tells the watchman of calls and refusals."""
 
-    def __init__(self, process: Process, group: Group) -> None:
+    def __init__(self, process: Committing, group: Group) -> None:
         super().__init__(KAFKA, "c", group)
         self.process = process
         self.opened: list[Transactions] = []
@@ -171,16 +174,16 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
         for key in offsets:
             fence = self._fences.get(key)
             if fence is not None and fence.call is None and not (fence.claims_again or fence.lost):
-                self.process.world.watchman.calls(self.process, key)
+                self.process.calls(key)
         outcome: CommitOutcome = super().commit(offsets, *further, **named)
         for key in outcome.failed:
             fence = self._fences.get(key)
             replaced = fence is not None and (fence.claims_again or fence.lost)
             if replaced and before.get(key) != (fence, fence.ended_at):
                 # A claim has failed, or the producer is lost: what was known before its end counts no more.
-                self.process.world.watchman.calls(self.process, key)
+                self.process.calls(key)
         for key in outcome.refused:
-            self.process.world.watchman.refused(self.process, key)
+            self.process.refused(key)
         return outcome
 
     def stick(self) -> None:
@@ -215,8 +218,7 @@ class Guarded(GuardedCommits):
     def claim(self, partitions: Collection[TopicPartition], begin: Begin = lambda _: True) -> Claims:
         claims = super().claim(partitions, begin)
         for key in claims.done:
-            watchman = self.process.world.watchman
-            watchman.claims(self.process, key, watchman.refusal(self.process, key))
+            self.process.claims(key, self.process.refusal(key))
         return claims
 
     def commit(
@@ -224,7 +226,7 @@ class Guarded(GuardedCommits):
     ) -> CommitOutcome:
         outcome = super().commit(offsets, metadata)
         for key in outcome.refused:
-            self.process.world.watchman.refused(self.process, key)
+            self.process.refused(key)
         return outcome
 
 

@@ -21,6 +21,7 @@ from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.faults.model.consul import ELSEWHERE, Api, SimulatedConsul
 from tests.faults.model.kafka import Lister, Offsets
+from tests.faults.model.seeks import SimulatedSeeker
 from tests.faults.model.zookeeper import StoreClient
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class CoordinatorProcess:
             self.poll,
             assignor,
             offsets=Offsets(world.kafka, self.at),
+            seeker=SimulatedSeeker(self),
             clock=lambda: world.now + self.skew,
             pause=self.pause,
         )

@@ -7,6 +7,7 @@ how commits are made; `SETTING` applies otherwise. Some lines stand for several 
 
 from __future__ import annotations
 
+from tests.faults.model.flow_mutations import HISTORIES
 from tests.faults.model.world import ASSIGNORS, Event, Model
 
 SETTING = "sticky/0/"
@@ -62,6 +63,7 @@ work/a
 work/a
 """
 OFFSETS_DELETED_BEFORE_THE_END = """
+sticky/0//guarded
 settled/a
 everybody
 pause_consumption/all
@@ -943,7 +945,7 @@ everybody
 coordinate/first/end
 everybody
 """,
-}
+} | HISTORIES
 """By mutation: what makes it show."""
 
 DEFECTS: dict[str, str] = {

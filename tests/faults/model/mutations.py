@@ -60,6 +60,7 @@ from muster.edges.consul_members import to_membership
 from muster.edges.status import StatusResult
 from muster.edges.zookeeper import TopicStore
 from muster.edges.zookeeper_session import Operation
+from tests.faults.model import flow_mutations
 from tests.faults.model.commits import committer, fencing
 from tests.faults.model.process import _WaitingRegistrar, ending
 
@@ -858,4 +859,4 @@ MUTATIONS: dict[str, Mutation] = {
         take_what_was_never_committed_for_read,
         take_every_look_for_the_first,
     )
-}
+} | flow_mutations.MUTATIONS

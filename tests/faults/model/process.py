@@ -6,7 +6,7 @@ real `Job._end`, in a thread that is simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,17 +20,17 @@ from muster.consumer.blocks import STOPPING
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
-from muster.core import positions
+from muster.consumer.snapshot import AgentSnapshot
 from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, TopicStatus
-from muster.core.ownership import BatchPlan, Place, Source
-from muster.core.positions import Committed, Jump, Start
-from muster.core.turns import Failure
+from muster.core.ownership import Place
+from muster.core.positions import Committed
 from muster.edges.consul_api import ConsulError
 from muster.edges.status import StatusFailure, StatusResult
 from muster.settings.consumer import ConsumerSettings
 from tests.faults.model.commits import SimulatedPlace
 from tests.faults.model.consul import Api, SimulatedConsul
 from tests.faults.model.kafka import Record
+from tests.faults.model.query import Query
 from tests.faults.model.threads import TIME, Threads, copy_of, now, process_at_work, wait_until
 from tests.faults.model.zookeeper import CLUSTER, Session
 from tests.support.consumer_settings import consumer_settings
@@ -82,144 +82,6 @@ class Faults:
     """Its commits are made, but it does not hear of it."""
 
 
-class Query:
-    """The Spark query and its planner: one batch at a time, one more record of each partition in each."""
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.agent = process.agent
-        self.token = ""
-        self.stands: dict[str, dict[int, tuple[int, int]]] = {}
-        self.batch: BatchPlan | None = None
-        self.first = True
-        self.stopping = self.ended = False
-        self.start()
-
-    def start(self) -> None:
-        self.token = self.agent.query_started()
-        self.stands = {}
-        self.batch = None
-        self.first = True
-        self.plan()
-
-    def fail_batch(self) -> None:
-        """The handler raises: the batch under way has failed, and the query goes on."""
-        batch, self.batch = self.batch, None
-        if batch is not None:
-            self.agent.batch_done(batch, Failure("it raised"))
-
-    def fail(self) -> None:
-        """The query ends with an error, and is started again."""
-        self.fail_batch()
-        self.agent.query_ended(failed=True)
-        self.start()
-
-    def end(self) -> None:
-        """It is stopped, or its JVM is gone; a batch under way is lost."""
-        if not self.ended:
-            self.ended = True
-            self.fail_batch()
-            self.agent.query_ended(failed=False)
-
-    def go_on(self) -> None:
-        """Plan the next batch and begin it, or end, if no batch is under way."""
-        if self.ended or self.batch is not None:
-            return
-        if self.stopping:
-            self.end()
-        else:
-            self.plan()
-
-    def plan(self) -> None:
-        """Ask what may be read, plan a batch and begin it. With nothing to read, nothing is planned."""
-        offer = self.agent.offer(self.token)
-        with self.agent.shared.locked() as own:
-            not_read = own.not_read(self.process.world.now)
-        ranges: dict[str, dict[int, tuple[int, int]]] = {}
-        jumps: dict[TopicPartition, Jump] = {}
-        losses: dict[TopicPartition, Jump] = {}
-        parked = self.agent.parked.losses
-        for name, topic in offer.topics.items():
-            for partition in sorted(topic.partitions):
-                key = (name, partition)
-                start = self._start(key, topic.source, offer.again)
-                if start is None or (key in offer.in_group and not self._in_group(key, topic.source)):
-                    continue
-                if start.jump is not None and not self.agent.parked.accepts(key, start.jump):
-                    losses[key] = start.jump
-                    start = Start(start.jump.before)
-                elif start.jump is not None:
-                    jumps[key] = start.jump
-                is_read = self._there(name) and key not in {*not_read, *losses, *parked}
-                end = start.offset + is_read
-                ranges.setdefault(name, {})[partition] = (start.offset, end)
-        if ranges == self.stands and offer.again:
-            ranges = {
-                name: {partition: (begin, begin) for partition, (begin, _) in planned.items()}
-                for name, planned in ranges.items()
-            }
-        self.agent.planned(self.token, offer.asked, self.stands, ranges, {}, [], jumps, losses=losses)
-        if ranges != self.stands or self.first:
-            self.first = False
-            self.batch = self.agent.batch_started()
-            for name, planned in ranges.items():
-                for partition, (begin, end) in planned.items():
-                    from_committed = partition not in self.stands.get(name, {}) or (name, partition) in jumps
-                    self._read((name, partition), offer.topics[name].source)
-                    if end > begin:
-                        self.process.world.watchman.begins(
-                            self.process, (name, partition), begin, from_committed
-                        )
-        self.stands = ranges
-
-    def _start(
-        self, key: TopicPartition, source: Source, again: Mapping[TopicPartition, int]
-    ) -> Start | None:
-        """Where a partition goes on, as the source decides it; None if that is unknown for now."""
-        kafka = self.process.world.kafka
-        stood = self.stands.get(key[0], {}).get(key[1])
-        before = None if stood is None else Start(again.get(key, stood[1]))
-        if self.process.cut_off_from_kafka or key[0] not in kafka.topics:
-            return before
-        record = kafka.record(key, source.group_id)
-        begin = kafka.begin(record)
-        if before is not None:
-            start = positions.go_on(before.offset, begin)
-        else:
-            start = positions.start(None, kafka.committed.get(record), source.topic_id, begin)
-        if key[0] not in kafka.small or start.offset == 0:
-            return start
-        kafka_id = kafka.ids[key[0]]
-        return positions.after_the_end(start.offset, 0, 0, source.topic_id, kafka_id) or before
-
-    def _in_group(self, key: TopicPartition, source: Source) -> bool:
-        kafka = self.process.world.kafka
-        return kafka.record(key, source.group_id) in kafka.committed
-
-    def _read(self, key: TopicPartition, source: Source) -> None:
-        """Note what is read, as far as the process knows."""
-        _, topic_id, partition = self.process.world.kafka.record(key, source.group_id)
-        self.process.read[key] = (source.group_id, source.topic_id or topic_id, partition)
-
-    def _there(self, topic: str) -> bool:
-        """Whether records of a topic can be had."""
-        kafka = self.process.world.kafka
-        return not self.process.cut_off_from_kafka and topic in kafka.topics and topic not in kafka.small
-
-    def finish(self) -> None:
-        """The handler returns."""
-        if self.batch is None:
-            return
-        batch, self.batch = self.batch, None
-        self.agent.batch_done(batch, None)
-        for name, ranges in batch.offsets.items():
-            for partition, (begin, end) in ranges.items():
-                key = (name, partition)
-                self.process.processed[key] = self.process.read[key]
-                if end > begin:
-                    self.process.world.watchman.processed(self.process, key, end)
-
-
 class _Waiting:
     """A part of the process as the end of the job sees it: to wait for something is to let the world go on."""
 
@@ -253,6 +115,8 @@ class Process:
         self.world = world
         self.id = consumer
         self.incarnation = f"{consumer}#{number}"
+        self.token = f"{consumer}{number:x}"
+        """What it notes of itself with the offsets of what it has."""
         self.host = host
         self.port = port
         self.faults = Faults()
@@ -281,6 +145,8 @@ class Process:
             consumer,
             fencing=world.fencing,
             fail_on_data_loss=world.data_loss_fails,
+            max_batch_time=world.max_batch_time,
+            holder=self.token,
             clock=world.clock,
         )
         self.places: dict[Place, SimulatedPlace] = {}
@@ -388,8 +254,16 @@ class Process:
     def status(self) -> ConsumerStatus:
         """What its status page says."""
         view = self.agent.view()
-        topics = {name: _with_loads(topic) for name, topic in view.topics.items()}
-        return ConsumerStatus(self.id, self.incarnation, topics, epochs=True, leaving=STOPPING in view.blocks)
+        topics = {name: _topic(view, name) for name in view.topics}
+        return ConsumerStatus(
+            self.id,
+            self.incarnation,
+            topics,
+            epochs=True,
+            leaving=STOPPING in view.blocks,
+            batch_seconds=view.batch_seconds if view.in_batch else None,
+            max_batch_time=self.agent.max_batch_time,
+        )
 
     def read_zookeeper(self, full: bool, writes: int = 1_000_000, watches_lost: bool = False) -> None:
         """Its server gets to see up to `writes` more writes, and the watch's loop makes a round."""
@@ -430,6 +304,11 @@ class Process:
         """The process is gone."""
         self.alive = False
 
+    def crash(self) -> None:
+        """It is killed."""
+        self.die()
+        self.threads.end()
+
     def work(self) -> None:
         """The query goes on by up to two batches, as far as handler and Kafka let it."""
         self.api.away = self.faults.no_consul
@@ -437,6 +316,10 @@ class Process:
             self.die()
             return
         for _ in range(2):
+            if not self.faults.slow and self.query.records & self.world.deadly:
+                self.claim_and_commit()  # while the handler is at work
+                self.crash()
+                return
             if not self.faults.slow:
                 self.query.finish()
             self.claim_and_commit()
@@ -451,6 +334,20 @@ class Process:
             self.places[place] = SimulatedPlace(self, place)
         for worker in self.places.values():
             worker.go_on()
+
+    # -- what it tells the watchman of its claims and commits -----------------------------------------------
+
+    def refusal(self, key: TopicPartition) -> set[str] | None:
+        return self.world.watchman.refusal(self, key)
+
+    def claims(self, key: TopicPartition, refusal: set[str] | None) -> None:
+        self.world.watchman.claims(self, key, refusal)
+
+    def calls(self, key: TopicPartition) -> None:
+        self.world.watchman.calls(self, key)
+
+    def refused(self, key: TopicPartition) -> None:
+        self.world.watchman.refused(self, key)
 
     def stick(self) -> None:
         """Its producers get stuck."""
@@ -494,6 +391,12 @@ class Process:
         return there.status()
 
 
-def _with_loads(topic: TopicStatus) -> TopicStatus:
-    """With what is measured of what runs: each partition has always the same load."""
-    return replace(topic, loads={p: PartitionLoad(lag=1.0 + p, rate=10.0 * (1 + p)) for p in topic.running})
+def _topic(view: AgentSnapshot, name: str) -> TopicStatus:
+    """What the page says of a topic. Each partition that runs has always the same load."""
+    topic = view.topics[name]
+    return replace(
+        topic,
+        loads={p: PartitionLoad(lag=1.0 + p, rate=10.0 * (1 + p)) for p in topic.running},
+        failing={p: record for (of, p), record in view.failing.items() if of == name},
+        batch_seconds={p: view.batch_seconds for of, p in view.in_batch if of == name},
+    )

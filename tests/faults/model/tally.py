@@ -16,6 +16,7 @@ REPLAY = f"{VARIABLE}={SEED} pytest tests/faults/test_model.py"
 
 MOVES, CONFLICTS = "planned moves", "conflicts of writers"
 """What a history has to have for the promises on hand-overs and on two coordinators to be in question."""
+SEEKS = "seeks carried out"
 
 SAW: Counter[str] = Counter()
 """How many histories had each of these."""

@@ -17,6 +17,11 @@ assignment names it and no other holds it.
   closed. What a stuck producer holds is claimed a second time only by who has it still and was registered since.
 - Records that were not read are left out only where Kafka has deleted them; with `failOnDataLoss` only once a person
   has accepted it.
+- A seek is carried out once, as a person has asked for it, and never after a later one or after it was taken back,
+  whatever is restored; by the coordinator only where no owner is registered. The number of a rebuild only grows, and
+  no record is handed out under one that Kafka has not acknowledged.
+- A process that closes a partition in order is not counted as dead. A partition in doubt is read alone, and only once
+  it is committed that it is tried.
 - What belongs to one topic is not read or committed as another's that has its name.
 - No batch begins with a partition of which something has been processed for long that is not committed.
 - A process that deregisters can touch no record any more, and one that was replaced registers nothing.
@@ -26,8 +31,9 @@ assignment names it and no other holds it.
   given in the write that takes it from another, nor to a consumer that is leaving, if another is there.
 - Partitions are removed only by a coordinator that had read them and then not found them in Kafka.
 - A partition with records that has not moved for `STUCK_AFTER` is named with what holds it up, by the rule that all
-  who look compute, and a person is asked, unless one has paused it or keeps all that are live from its topic. The
-  owner is named if it is live and silent.
+  who look compute, and a person is asked, unless one has paused it or keeps all that are live from its topic, or a
+  batch of it is with a handler for no longer than `max_batch_time`, which is named with its seconds. The owner is
+  named if it is live and silent. What a person decided about a record is asked about when it is not done for so long.
 - Assignments are written only after a reading of Consul that succeeded and was to be trusted.
 - The epoch decides: no process obeys a lower one than it has obeyed of a topic, and no write is built on an epoch
   behind which a higher one was written, whatever ZooKeeper was restored to.
@@ -58,12 +64,14 @@ from muster.core.stuck import stuck
 from muster.edges.consul import ConsulError
 from muster.edges.status import StatusFailure
 from tests.faults.model.consul import ELSEWHERE, Api, HostAgent, Service, SimulatedConsul
+from tests.faults.model.flow_watch import FlowWatch
 from tests.faults.model.kafka import Record
 from tests.faults.model.tally import MOVES
 
 if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
     from tests.faults.model.process import Process
+    from tests.faults.model.seeks import Seeking
     from tests.faults.model.world import Model
 
 _CONFIRMED = {"assigned", "registered"}
@@ -94,6 +102,7 @@ class ViolationError(AssertionError):
 class Watchman:
     def __init__(self, world: Model) -> None:
         self.world = world
+        self.stuck_after = STUCK_AFTER
         self.broken: ViolationError | None = None
         """What was raised, in case that the code that was judged has caught it."""
         self.estranged: set[tuple[str, TopicPartition]] = set()
@@ -108,7 +117,7 @@ class Watchman:
         """By consumer: the incarnation, and whether it passed by what its agent holds, at the last look."""
         self.estranged_once: set[tuple[str, TopicPartition]] = set()
         """What was estranged at some time since it was taken up."""
-        self.claimed: dict[TopicPartition, tuple[Process, bool]] = {}
+        self.claimed: dict[TopicPartition, tuple[Process | Seeking, bool]] = {}
         """Who claimed each partition last, and whether it was estranged at that moment."""
         self.refusals: dict[tuple[str, TopicPartition], set[str]] = {}
         """What each process was refused, and what it could have learnt since: still assigned, still registered."""
@@ -133,6 +142,7 @@ class Watchman:
         """Since which moment each consumer is live, of those that are."""
         self.owner_since: dict[TopicPartition, int] = {}
         """Since which write a partition's owner is the same."""
+        self.flow = FlowWatch(self)
         self.stands: dict[TopicPartition, tuple[Record, Committed | None, float]] = {}
         """What is committed of each partition with records, and since when it is that."""
         self.looked = Look()
@@ -328,7 +338,7 @@ class Watchman:
     def _look_at_names(self, situation: Situation) -> None:
         waiting = held_up(situation)
         asked = stuck(situation, waiting)
-        for tp, (_, _, since) in self.stands.items():
+        for tp, (record, _, since) in self.stands.items():
             if self.world.now - since <= STUCK_AFTER + 1:
                 continue
             topic, partition = tp
@@ -342,7 +352,9 @@ class Watchman:
             scopes = ("all", f"topics/{topic}", f"partitions/{topic}/{partition}")
             paused = any(f"muster/c/consumption/{scope}" in self.world.consul.keys for scope in scopes)
             decided = paused or (self.world.zookeeper.owner(*tp) is None and self.world.kept_from_all(topic))
-            if topic not in asked and not (decided and not situation.doubt):
+            decided = decided or self.flow.is_within_its_bound(situation, tp, record, found)
+            is_asked = topic in asked and any(w.asked for w in found)
+            if not is_asked and not (decided and not situation.doubt):
                 self.fail(f"{tp} has not moved since {since - 1_000_000:.1f}, and no person is asked")
             snapshot = situation.snapshots[topic]
             owner = self.world.zookeeper.owner(*tp)
@@ -385,7 +397,7 @@ class Watchman:
             self.fail(f"{process.incarnation} reads on {key}, and has committed nothing since {since:g} s")
         if offset > self.furthest.get(record, 0):
             self._goes_on_behind_a_gap(process, key, offset)
-        if self._estranged_now(process, key):
+        if self.estranged_now(process, key):
             return
         if from_committed and self.claimed.get(key, (None, False))[0] is not process:
             self.fail(f"{process.incarnation} begins {key}, which it has not claimed")
@@ -394,6 +406,8 @@ class Watchman:
         last, end = self.done.get(record, (None, 0))
         if offset < end and last is process and (process.incarnation, key) not in self.estranged_once:
             self.fail(f"{process.incarnation} begins {key} at {offset}, but has processed up to {end}")
+
+        self.flow.begins(process, key, offset)
 
     def _goes_on_behind_a_gap(self, process: Process, key: TopicPartition, offset: int) -> None:
         record = process.read[key]
@@ -412,7 +426,7 @@ class Watchman:
         record = process.processed[key]
         self.furthest[record] = max(end, self.furthest.get(record, 0))
         self.uncommitted_since.setdefault((process.incarnation, record), self.world.now)
-        if not self._estranged_now(process, key):
+        if not self.estranged_now(process, key):
             self.done[record] = (process, end)
 
     @staticmethod
@@ -420,7 +434,8 @@ class Watchman:
         """Whether the process cannot look at what the group has."""
         return process.cut_off_from_kafka or process.faults.old_offsets
 
-    def _estranged_now(self, process: Process, key: TopicPartition) -> bool:
+    def estranged_now(self, process: Process, key: TopicPartition) -> bool:
+        """Whether the partition may have been given to others."""
         return (process.incarnation, key) in self.estranged or not self.in_contact(process)
 
     def _let_go(self, process: Process, key: TopicPartition) -> None:
@@ -428,6 +443,8 @@ class Watchman:
         if batch is not None and key[1] in batch.offsets.get(key[0], {}):
             self.fail(f"{process.incarnation} reports {key} closed while a batch that holds it is under way")
         record = process.processed.get(key)
+        if (process.incarnation, key) not in self.estranged_once:
+            self.flow.closes(process, key)
         if record is None or record not in self.done:
             return
         if not self.world.kafka.exists(record):
@@ -446,8 +463,9 @@ class Watchman:
         """A person has deleted a committed offset. The process that holds the partition commits it again; without
         an owner no process knows of it."""
         self.vanished.add(record)
+        self.flow.deleted(record)
         held = (p for p in self.world.processes if p.alive and key in p.held)
-        if all(self._estranged_now(process, key) for process in held):
+        if all(self.estranged_now(process, key) for process in held):
             self.done.pop(record, None)
 
     # -- claims and commits -----------------------------------------------------------------------------------
@@ -473,7 +491,8 @@ class Watchman:
             self.fail(
                 f"{process.incarnation} claims {key} a second time, and cannot know that it is still its own"
             )
-        self.claimed[key] = (process, self._estranged_now(process, key))
+        self.claimed[key] = (process, self.estranged_now(process, key))
+        self.flow.takes_up(process, key)
 
     def calls(self, process: Process, key: TopicPartition) -> None:
         """A commit of the process begins, in which its producer may get stuck."""
@@ -495,15 +514,18 @@ class Watchman:
 
     def _was_estranged(self, process: Process, key: TopicPartition) -> bool:
         """Whether the process may have lost the partition at some time since it took it up."""
-        return (process.incarnation, key) in self.estranged_once or self._estranged_now(process, key)
+        return (process.incarnation, key) in self.estranged_once or self.estranged_now(process, key)
 
-    def commits(self, process: Process, key: TopicPartition, record: Record, committed: Committed) -> None:
+    def commits(
+        self, process: Process | Seeking, key: TopicPartition, record: Record, committed: Committed
+    ) -> None:
         """A commit to `record` is about to be made, which Kafka has not refused."""
         self.uncommitted_since.pop((process.incarnation, record), None)
         self.vanished.discard(record)
         before = self.world.kafka.stands(record)
         other = of_another_topic(committed.metadata, record[1])
-        if before and (other or committed.offset < before):
+        sought = self.flow.commits(process, key, record, committed)
+        if before and (other or (committed.offset < before and not sought)):
             self.fail(f"{process.incarnation} commits {committed} for {key}, which stood at {before}")
         if not before and not other and committed.offset == self.world.kafka.begin(record):
             # Nothing was committed or read, so it begins at the first record that there is, and loses none.

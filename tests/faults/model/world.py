@@ -15,16 +15,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from muster.core.assignors import Assignor, load_assignor
+from muster.core.deaths import PAUSE
 from muster.core.model import Consumer, ConsumerStatus, State, TopicPartition, TopicSnapshot
 from muster.core.ownership import PAUSED
-from muster.core.parking import Answer
 from muster.core.positions import Committed
 from muster.edges.status import StatusFailure
 from muster.settings.cluster_settings import ClusterSettings
 from tests.faults.model.consul import HOSTS, Servers
 from tests.faults.model.coordinator import CoordinatorProcess
 from tests.faults.model.kafka import Brokers
+from tests.faults.model.persons import Persons
 from tests.faults.model.process import Faults, Process
+from tests.faults.model.seeks import Desk, Seeking
 from tests.faults.model.watchman import Watchman
 from tests.faults.model.zookeeper import SESSION, Ensemble
 
@@ -87,7 +89,7 @@ def _unreliable(name: str, fails: Callable[[], bool]) -> Assignor:
     return found  # type: ignore[no-any-return]
 
 
-class Model:
+class Model(Persons):
     def __init__(
         self,
         assignor: str = "sticky",
@@ -95,6 +97,7 @@ class Model:
         only_u: str = "",
         commits: str = "fenced",
     ) -> None:
+        super().__init__()
         logging.disable(logging.CRITICAL)  # the story says what happened
         self.now = 1_000_000.0
         self.setting = (assignor, rebalance_delay, only_u, commits)
@@ -113,6 +116,7 @@ class Model:
         self.saw: set[str] = set()
         """What happened in this history that `tally` counts."""
         self.assignor_fails = self.faults_last = self.data_loss_fails = False
+        self.max_batch_time: float | None = None
         self._started: dict[str, int] = dict.fromkeys((*IDS, RESERVE), 0)
         self._answers: dict[str, ConsumerStatus] = {}
         self._moment = 0
@@ -163,7 +167,9 @@ class Model:
             return StatusFailure(consumer.id, f"{there.id} answers")
         return there.status()
 
-    def commit(self, process: Process, key: TopicPartition, group: str, committed: Committed) -> None:
+    def commit(
+        self, process: Process | Seeking, key: TopicPartition, group: str, committed: Committed
+    ) -> None:
         """Kafka has not refused this commit, so it counts."""
         record = self.kafka.record(key, group)
         self.watchman.commits(process, key, record, committed)
@@ -207,8 +213,7 @@ class Model:
 
     def crash(self, incarnation: str) -> None:
         if process := self._find(incarnation):
-            process.die()
-            process.threads.end()
+            process.crash()
 
     def stop(self, incarnation: str) -> None:
         """It is asked to end in order."""
@@ -273,33 +278,8 @@ class Model:
         """Consul makes every check."""
         self.consul.check(lambda _, port: (p := self.at_port(port)) is not None and p.healthy())
 
-    def isolate(self, consumer: str, how: str) -> None:
-        """A person isolates a consumer or restores it, by key or by maintenance mode."""
-        key = f"muster/c/isolated/{consumer}"
-        if how == "maintenance":
-            if service := self.consul.newest(consumer):
-                service.maintenance = not service.maintenance
-        elif self.consul.keys.pop(key, None) is None:
-            self.consul.keys[key] = (b"{}", self.consul.next())
-
-    def pin(self, topic: str, partition: str, consumer: str) -> None:
-        """A person pins a partition, or takes the pin back."""
-        self._decide(f"pinned/{topic}/{partition}", {"consumer": consumer})
-
-    def exclude(self, consumer: str, topic: str) -> None:
-        """A person keeps a consumer from a topic, or takes that back."""
-        self._decide(f"excluded/{consumer}/{topic}", {})
-
-    def pause_consumption(self, scope: str) -> None:
-        """A person pauses the consumption of `all`, `topics/[TOPIC]` or `partitions/[TOPIC]/[PARTITION]`, or resumes
-        it."""
-        self._decide(f"consumption/{scope}", {})
-
-    def _decide(self, name: str, value: dict[str, str]) -> None:
-        key = f"muster/c/{name}"
-        if self.consul.keys.pop(key, None) is None:
-            said = {**value, "who": "ann", "when": "2026-01-01T00:00:00+00:00", "why": "w"}
-            self.consul.keys[key] = (json.dumps(said).encode(), self.consul.next())
+    def _desk(self) -> Desk:
+        return Desk(self, cluster(self._delay, self._group))
 
     def forget(self, consumer: str) -> None:
         """Consul's agents lose a registration."""
@@ -374,12 +354,11 @@ class Model:
         for process in self.processes:
             process.agent.parked.fail_on_data_loss = True
 
-    def accept_losses(self) -> None:
-        """A person accepts every loss that is asked about."""
+    def batches_within(self, seconds: str) -> None:
+        """From now on all consumers have that `max_batch_time`."""
+        self.max_batch_time = float(seconds)
         for process in self.processes:
-            for key, why in process.agent.parked.losses.items() if process.runs else ():
-                if process.agent.answers.answer(key, why.offset, Answer.SKIP, "ann"):
-                    self.watchman.accepted.add(process.read[key])
+            process.agent.max_batch_time = self.max_batch_time
 
     def delete_node(self, topic: str, which: str) -> None:
         """A person deletes a topic's 'state' node, its 'assignment' node, or 'both' nodes."""
@@ -468,15 +447,18 @@ class Model:
         self.say("all faults are over" + (", but those that last" if self.faults_last else ""))
         self._mend()
         for number in range(ROUNDS):
-            self.now += ROUND_SECONDS
+            self.now += PAUSE if number == ROUNDS // 4 and self._in_doubt() else ROUND_SECONDS
             # A consumer has to be there for each topic; who was replaced by a process that is dead ends, too.
             if not any(p.alive and not p.ending.asked and self._able(p) for p in self.processes):
                 self.start(self._to_start(), host=self._whole_host())
             self.accept_losses()
+            self.skip_records()
             self.everybody()
             self.coordinate(COORDINATORS[number % 2], "end")
             self.watchman.look()
-            waits = self._is_stuck() or self._waits_for_persons()
+            waits = (
+                self._is_stuck() or self._waits_for_persons() or self._seeks_wait() or bool(self._in_doubt())
+            )
             if self._settled() and not self._unrest() and not waits:
                 self._flows()
                 self._obeys()
@@ -492,7 +474,9 @@ class Model:
         self.consul.empty = 0
         self.kafka.small.clear()
         counted = ("muster/c/generations/", "muster/c/coordination/epochs")
-        decided = ("muster/c/pinned/", "muster/c/excluded/", *counted)
+        decided = ("muster/c/pinned/", "muster/c/excluded/", "muster/c/seeks/", *counted)
+        self.deadly.clear()
+        self.bad.clear()
         self.consul.keys = {key: v for key, v in self.consul.keys.items() if key.startswith(decided)}
         if all(self._excluded(consumer) for consumer in IDS if consumer != self.only_u):
             self.consul.keys = {k: v for k, v in self.consul.keys.items() if k.startswith(counted)}
@@ -698,6 +682,21 @@ class Model:
                 return True
             losses = [tp for tp in process.agent.parked.losses if tp in own.held]
             if any(self.kafka.is_the_topic(tp[0], own.held[tp].source) for tp in losses):
+                return True
+        return False
+
+    def _in_doubt(self) -> set[TopicPartition]:
+        """The partitions of which a record may have killed processes: they are read apart, after a while."""
+        working = (p for p in self.processes if p.alive and not self._impaired(p))
+        return {key for p in working for key in p.agent._ownership.in_doubt()}
+
+    def _seeks_wait(self) -> bool:
+        """Whether a seek of a partition that is read is not carried out, or taken back, yet."""
+        for topic, partition in self._wanted() - self._concerned():
+            value, _ = self.consul.keys.get(f"muster/c/seeks/{topic}/{partition}", (b"{}", 0))
+            if json.loads(value).get("topic.id") == self.kafka.ids[topic] and not self._of_another_group(
+                topic
+            ):
                 return True
         return False
 

@@ -188,6 +188,8 @@ class StoreClient(TopicStore):
         """What becomes of the next write's answer: it comes, is lost, or the write itself is delayed as well."""
         self.seen: dict[str, frozenset[int]] = {}
         """The partitions of each topic as they were read last."""
+        self.read_zxid = 0
+        """The last write that the last reading saw."""
         self.heard_at = 0.0
         """When ZooKeeper heard of its session last."""
         self.server = LateClient(ensemble)
@@ -197,6 +199,7 @@ class StoreClient(TopicStore):
         self.at("read ZooKeeper")
         self._reach()
         self.server.view, self.lag = max(0, self.ensemble.zxid - self.lag), 0
+        self.read_zxid = self.server.view
         found = super().snapshots()
         self.server.view = None
         self.seen = {
