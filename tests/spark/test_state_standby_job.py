@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from muster.coordinator.coordinator import open_coordinator
+from muster.coordinator.opening import open_coordinator
 from muster.core.model import TopicAssignment
 from muster.core.wire import assignment_path, parse_assignment
 from muster.edges.kafka import GroupOffsets

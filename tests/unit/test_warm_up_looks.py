@@ -46,7 +46,7 @@ def test_warm_up_is_looked_at_within_ten_seconds() -> None:
     assert world.state("t").to_start.keys() == {"b"}
 
 
-def test_nothing_is_looked_at_again_without_warm_ups() -> None:
+def test_coordinator_rests_without_warm_ups() -> None:
     world, topics = joined()
     for _ in range(20):
         step(world, topics)
