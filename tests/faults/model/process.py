@@ -188,7 +188,7 @@ class Process:
         job._handler = SerialHandler([], self.agent)
         job._registrar = _WaitingRegistrar(self.registrar)
         job._poison = ""
-        job._keeper = None
+        job._keeper = job._follower = None
         job._supervisor = SimpleNamespace(stop=lambda: setattr(self.query, "stopping", True))
         job._query = SimpleNamespace(join=self._join_query)
         job._watch = SimpleNamespace(stop=lambda: setattr(self, "watches", False))
