@@ -23,7 +23,10 @@ PACKAGE = "include/muster"
 TRIED_ON_KAFKA = (f"{PACKAGE}/consumer/committer.py", f"{PACKAGE}/edges/kafka_fencing.py")
 FILES = (
     f"{PACKAGE}/core/state_machine.py",
-    *(f"{PACKAGE}/core/ownership/{name}.py" for name in ("ownership", "partition", "query", "topic")),
+    *(
+        f"{PACKAGE}/core/ownership/{name}.py"
+        for name in ("ownership", "partition", "query", "shards", "topic")
+    ),
     f"{PACKAGE}/core/planner.py",
     f"{PACKAGE}/coordinator/coordinator.py",
     *TRIED_ON_KAFKA,

@@ -21,7 +21,7 @@ from muster.handlers.joins import How, Lookup, StreamJoin
 from tests.support.only_long import LONG
 from tests.support.state_shard import NUMBER, Shard
 
-HISTORIES = 200 if LONG else 40
+HISTORIES = 200 if LONG else 20
 KEYS = ("a", "b", None)
 OUT = pa.schema([("key", pa.string()), ("left", pa.int64()), ("right", pa.int64())])
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
