@@ -57,6 +57,7 @@ class Machine(RuleBasedStateMachine):
         until=st.sampled_from(("end", "before", "after", "race", "race", "pause")),
         data_loss=st.sampled_from(("goes on", "fails")),
         batches=st.sampled_from(("", "", "30", "60") if HOURS else ("",)),
+        keeps=st.sampled_from(("nothing", "nothing", "state")),
     )
     def begin(
         self,
@@ -70,6 +71,7 @@ class Machine(RuleBasedStateMachine):
         until: str,
         data_loss: str,
         batches: str,
+        keeps: str,
     ) -> None:
         """Some consumers read everything, and then a rebalance begins."""
         self.world, self.commits = Model(assignor, delay, only_u, commits), commits
@@ -77,6 +79,8 @@ class Machine(RuleBasedStateMachine):
             self.do("fail_on_data_loss")
         if batches:
             self.do("batches_within", batches)
+        if keeps == "state":
+            self.do("keep_state")
         for consumer in running:
             self.do("start", consumer, "current", "new", second_host if consumer == "b" else HOSTS[0])
         if running:

@@ -21,6 +21,7 @@ from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
 from muster.consumer.snapshot import AgentSnapshot
+from muster.core.copies import Copies, ShardCopy
 from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, TopicStatus
 from muster.core.ownership import Place
 from muster.core.positions import Committed
@@ -38,6 +39,10 @@ from tests.support.consumer_settings import consumer_settings
 if TYPE_CHECKING:
     from tests.faults.model.world import Model
 
+CHANGELOG = 1_000_000
+"""Where each changelog ends."""
+WARM_AFTER = 6.0
+"""Seconds until a copy that is brought on from nothing has all."""
 SETTINGS = consumer_settings(
     cluster=CLUSTER, consumer="x", incarnation="x", consul_service="consumers", graceful_timeout=20.0
 )
@@ -122,6 +127,8 @@ class Process:
         self.faults = Faults()
         self.alive = True
         self.dies_at: float | None = None
+        self._disk: dict[TopicPartition, int] = {}
+        self._copied = world.now
         self.read: dict[TopicPartition, Record] = {}
         """What the last batch with a partition reads."""
         self.processed: dict[TopicPartition, Record] = {}
@@ -263,7 +270,21 @@ class Process:
             leaving=STOPPING in view.blocks,
             batch_seconds=view.batch_seconds if view.in_batch else None,
             max_batch_time=self.agent.max_batch_time,
+            copies=self._copies(),
         )
+
+    def _copies(self) -> Copies | None:
+        """The copies of state that it has: of what it runs, and of what it has stood by for, for long enough."""
+        if not self.world.state:
+            return None
+        took, self._copied = self.world.now - self._copied, self.world.now
+        for tp in self.agent._ownership.standing_by:
+            self._disk[tp] = min(CHANGELOG, self._disk.get(tp, 0) + round(took * CHANGELOG / WARM_AFTER))
+        self._disk |= dict.fromkeys(self.running, CHANGELOG)
+        return {
+            topic: {p: ShardCopy(upto, CHANGELOG) for (name, p), upto in self._disk.items() if name == topic}
+            for topic in self.world.state
+        }
 
     def read_zookeeper(self, full: bool, writes: int = 1_000_000, watches_lost: bool = False) -> None:
         """Its server gets to see up to `writes` more writes, and the watch's loop makes a round."""

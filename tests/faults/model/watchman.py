@@ -50,6 +50,7 @@ from muster.core.model import (
     ConsumerStatus,
     Membership,
     State,
+    TopicAssignment,
     TopicPartition,
     TopicSnapshot,
     Transition,
@@ -614,6 +615,13 @@ class Watchman:
         if held:
             self.fail(f"topic {topic} is removed, but {held} hold partitions of it")
 
+    def _check_warm_ups(self, topic: str, after: TopicAssignment) -> None:
+        for partition, consumer in after.warm_ups.items():
+            if topic not in self.world.state:
+                self.fail(f"{topic, partition}: {consumer} warms up, and there is no state")
+            if after.owners.get(partition) == consumer:
+                self.fail(f"{topic, partition}: its owner warms up for it, too")
+
     def _check_write(self, transition: Transition, last: int, read_at: int) -> None:
         topic, zookeeper = transition.topic, self.world.zookeeper
         stood = zookeeper.snapshot(topic, last)
@@ -631,6 +639,7 @@ class Watchman:
         for partition, standbys in after.standbys.items():
             if after.owners.get(partition) in standbys:
                 self.fail(f"{topic, partition}: its owner stands by for it, too")
+        self._check_warm_ups(topic, after)
         for partition in before.owners.keys() | after.owners.keys():
             old, new = before.owners.get(partition), after.owners.get(partition)
             if old == new:

@@ -56,14 +56,14 @@ Event = tuple[str, ...]
 
 
 @cache
-def cluster(rebalance_delay: float, group: str) -> ClusterSettings:
+def cluster(rebalance_delay: float, group: str, state: tuple[str, ...] = ()) -> ClusterSettings:
     return ClusterSettings.model_validate(
         {
             "name": "c",
             "consul_service": "consumers",
             "group_id": group,
             "topics": list(TOPICS),
-            "consumers": {"handler": "a.b"},
+            "consumers": {"handler": "a.b", "state": state},
             "rebalance_delay": rebalance_delay,
         }
     )
@@ -116,6 +116,8 @@ class Model(Persons):
         self.saw: set[str] = set()
         """What happened in this history that `tally` counts."""
         self.assignor_fails = self.faults_last = self.data_loss_fails = False
+        self.state: tuple[str, ...] = ()
+        """The topics of which consumers keep copies of state."""
         self.max_batch_time: float | None = None
         self._started: dict[str, int] = dict.fromkeys((*IDS, RESERVE), 0)
         self._answers: dict[str, ConsumerStatus] = {}
@@ -126,7 +128,7 @@ class Model(Persons):
         self.coordinators = {name: self._coordinator(name) for name in COORDINATORS}
 
     def _coordinator(self, name: str) -> CoordinatorProcess:
-        return CoordinatorProcess(self, name, cluster(self._delay, self._group), self._assignor)
+        return CoordinatorProcess(self, name, cluster(self._delay, self._group, self.state), self._assignor)
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
@@ -347,6 +349,11 @@ class Model(Persons):
             record = self.kafka.record((topic, number), self._group)
             if partition in {"all", str(number)} and self.kafka.committed.pop(record, None) is not None:
                 self.watchman.deleted((topic, number), record)
+
+    def keep_state(self) -> None:
+        """From now on topic t has state: a plan waits for copies of it, which take time to become warm."""
+        self.state = ("t",)
+        self.coordinators = {name: self._coordinator(name) for name in COORDINATORS}
 
     def fail_on_data_loss(self) -> None:
         """From now on all consumers have that setting."""
@@ -604,7 +611,7 @@ class Model(Persons):
                 return f"topic {topic} is unknown"
             left_alone = self._of_another_group(topic) and not self._kept(topic)
             if not left_alone and not any(topic == t for t, _ in concerned) and not self._at_rest(topic):
-                return f"topic {topic} is not Stable"
+                return f"topic {topic} is not Stable, or a copy of its state warms up"
         for key in wanted - concerned:
             if held.get(key, []) != [self.zookeeper.owner(*key)]:
                 return f"{key} belongs to {self.zookeeper.owner(*key)}, and is held by {held.get(key)}"
@@ -648,7 +655,8 @@ class Model(Persons):
     def _at_rest(self, topic: str) -> bool:
         snapshot = self.zookeeper.snapshot(topic)
         state = None if snapshot is None else snapshot.state
-        return state is not None and state.state is State.STABLE and not state.missing
+        warms_up = snapshot is not None and snapshot.assignment is not None and snapshot.assignment.warm_ups
+        return state is not None and state.state is State.STABLE and not (state.missing or warms_up)
 
     def _unrest(self) -> bool:
         """Whether a coordinator run still finds something to write."""
