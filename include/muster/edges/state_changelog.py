@@ -52,8 +52,8 @@ BULK = {
 """What makes a producer write many small records quickly."""
 RIGHTS = {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS}
 """What an owner does with its changelog, once that is there."""
-TAKEN = 10_000
-"""Records that are taken from librdkafka at once."""
+TAKEN = 2_000
+"""Records that are taken from librdkafka at once: as few as the processor's caches hold."""
 AT_ONCE, BYTES_AT_ONCE, SECONDS_AT_ONCE = 100_000, 1 << 25, 1.0
 """Records of a changelog that are given at once, about, their bytes, and the seconds until they came."""
 LONGEST_NAME = 249
