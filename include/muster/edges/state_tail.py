@@ -55,8 +55,11 @@ class ChangelogTail:
         return None if bounds is None or bounds[1] < 0 else bounds[1]
 
     def follow(self, place: TopicPartition, offset: int) -> None:
-        """Read a partition on from `offset`."""
-        self._consumer.incremental_assign([_TopicPartition(*place, offset)])
+        """Read a partition on from `offset`. Raises `KafkaError`."""
+        try:
+            self._consumer.incremental_assign([_TopicPartition(*place, offset)])
+        except KafkaException as error:
+            raise self._error(place, error) from error
 
     def drop(self, places: Collection[TopicPartition]) -> None:
         """Read partitions no further."""

@@ -77,7 +77,11 @@ class Follower:
             while not self._stopped.is_set():
                 beat()
                 began = time.monotonic()
-                wait = 0.0 if self._round(beat) else LISTEN
+                try:
+                    wait = 0.0 if self._round(beat) else LISTEN
+                except Exception:  # who stands by is no reason to end what is read
+                    log.exception("following changelogs failed; it is tried again")
+                    wait = AGAIN
                 # While there is much to read, half of the time is left to batches.
                 self._stopped.wait(max(wait, min(LISTEN, time.monotonic() - began)))
         finally:
@@ -125,9 +129,14 @@ class Follower:
             ids = "/".join([self._changelog_id(tp[0], source), *topic_ids])
             begin, end = self._tail(source).bounds(_changelog(self._states, tp))
             store, _ = self._states.stores.open(tp, ids, end)
+            try:
+                mark = store.mark
+                self._tail(source).follow(_changelog(self._states, tp), max(begin, mark.upto))
+            except BaseException:
+                self._states.stores.close(tp, store)
+                raise
             self._states.stores.stand_by(tp, store)
-            self._followed[tp] = _Followed(source, store, store.mark, store.mark.upto == 0)
-            self._tail(source).follow(_changelog(self._states, tp), max(begin, store.mark.upto))
+            self._followed[tp] = _Followed(source, store, mark, mark.upto == 0)
             self._fails(tp, None)
         except (KafkaError, StateStoreError, StateError) as error:
             self._ids.pop(tp[0], None)
