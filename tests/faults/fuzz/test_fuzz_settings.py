@@ -109,6 +109,8 @@ CLUSTER: dict[str, Any] = {
     "fencing": True,
     "status_timeout": "2s",
     "max_lag": "5m",
+    "max_warm_ups": 2,
+    "warm_up_timeout": "10m",
 }
 PLACES: list[Place] = [place for place in places(CLUSTER) if place]
 TOKENS = (
@@ -218,6 +220,7 @@ def usable(cluster: Any) -> None:
         cluster.schedule_interval,
         cluster.advance_budget,
         cluster.stuck_after,
+        cluster.warm_up_timeout,
     ):
         assert timedelta(seconds=seconds) >= timedelta()
     for seconds in (cluster.rebalance_delay, cluster.status_timeout, of.trigger_interval, of.lost_after):
