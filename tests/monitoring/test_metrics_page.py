@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 from muster.cluster.reading import Reading, SourceReading
 from muster.cluster.state import ClusterState
 from muster.consumer.metrics import ConsumerMetrics
+from muster.core.copies import ShardCopy
 from muster.core.model import Restore, ShardState, State, TopicAssignment
 from muster.core.offsets import FirstRecord, Retention
 from muster.core.positions import Jump, Why
@@ -54,7 +55,8 @@ def test_the_metrics_of_clusters() -> None:
 def test_the_metrics_of_a_consumer() -> None:
     now = [1000.0]
     shards = {("t", 0): ShardState(1, 1, 1, 1), ("t", 1): ShardState(restore=Restore(1, 2, 1.0, 0.0))}
-    agent = ClaimingAgent("me", clock=lambda: now[0], states=ToldStates(shards=shards))
+    copies = {("t", 1): ShardCopy(1, 3)}
+    agent = ClaimingAgent("me", clock=lambda: now[0], states=ToldStates(shards=shards, told=copies))
     agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me", 1: "me"}, epoch=4), zxid=1)
     agent.blocks.block("isolated")
     agent.blocks.unblock("isolated")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.consumer.stateless import Stateless
+from muster.core.copies import ShardCopy
 from muster.core.model import ShardState, TopicPartition
 from muster.core.state_topics import NO_STATE, StateTopics
 
@@ -16,6 +17,7 @@ class ToldStates(Stateless):
 
     topics: StateTopics = NO_STATE
     shards: Mapping[TopicPartition, ShardState] = field(default_factory=dict)
+    told: Mapping[TopicPartition, ShardCopy] = field(default_factory=dict)
     of_due: frozenset[TopicPartition] = frozenset()
     dropped: list[TopicPartition] = field(default_factory=list)
 
@@ -24,6 +26,9 @@ class ToldStates(Stateless):
 
     def drop_timer(self, tp: TopicPartition) -> None:
         self.dropped.append(tp)
+
+    def copies(self) -> Mapping[TopicPartition, ShardCopy]:
+        return self.told
 
     def status(self) -> Mapping[TopicPartition, ShardState]:
         return self.shards
