@@ -289,7 +289,7 @@ class Machine(RuleBasedStateMachine):
         partition=st.sampled_from(("0", "1")),
         to=st.sampled_from(("-2", "-2", "+3", "earliest", "latest")),
         how=st.sampled_from(("", "", "rebuild")),
-        then=st.sampled_from(("waits", "goes on", "goes on", "taken back", "taken back", "brought back")),
+        then=st.sampled_from(("waits", "waits", "waits", "goes on", "taken back", "brought back")),
     )
     def seek(self, topic: str, partition: str, to: str, how: str, then: str) -> None:
         """A person asks for a seek, which is written and carried out, or taken back, and a backup has it."""
