@@ -57,7 +57,7 @@ class Machine(RuleBasedStateMachine):
         until=st.sampled_from(("end", "before", "after", "race", "race", "pause")),
         data_loss=st.sampled_from(("goes on", "fails")),
         batches=st.sampled_from(("", "", "30", "60") if HOURS else ("",)),
-        keeps=st.sampled_from(("nothing", "nothing", "state") if HOURS else ("nothing",)),
+        keeps=st.sampled_from(("nothing", "nothing", "state")),
     )
     def begin(
         self,

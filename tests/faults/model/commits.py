@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Producer
 from muster.consumer.commits import GuardedCommits
 from muster.core.model import TopicPartition
 from muster.core.ownership import Place
-from muster.core.positions import Committed
+from muster.core.positions import Committed, noted, parse_stamp
 from muster.edges.commit_outcome import Begin, Claims, CommitOutcome
 from muster.edges.kafka import NO_METADATA, Identities, KafkaError, TopicListing
 from muster.edges.kafka_admin import PartitionError
@@ -169,13 +169,19 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
         self.process = process
         self.opened: list[Transactions] = []
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *further: Any, **named: Any) -> CommitOutcome:
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        metadata: Mapping[TopicPartition, str] = NO_METADATA,
+        *further: Any,
+        **named: Any,
+    ) -> CommitOutcome:
         before = {key: (fence, fence.ended_at) for key, fence in self._fences.items()}
         for key in offsets:
             fence = self._fences.get(key)
             if fence is not None and fence.call is None and not (fence.claims_again or fence.lost):
                 self.process.calls(key)
-        outcome: CommitOutcome = super().commit(offsets, *further, **named)
+        outcome: CommitOutcome = super().commit(offsets, metadata, *further, **named)
         for key in outcome.failed:
             fence = self._fences.get(key)
             replaced = fence is not None and (fence.claims_again or fence.lost)
@@ -183,8 +189,16 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
                 # A claim has failed, or the producer is lost: what was known before its end counts no more.
                 self.process.calls(key)
         for key in outcome.refused:
-            self.process.refused(key)
+            self.process.refused(key, self._seeks_back(key, Committed(offsets[key], metadata.get(key, ""))))
         return outcome
+
+    def _seeks_back(self, key: TopicPartition, ours: Committed) -> bool:
+        """Whether a producer was replaced that was to carry a seek out to before what the group has."""
+        fence, stamp, kafka = self._fences.get(key), parse_stamp(ours.metadata), self.process.world.kafka
+        present = kafka.committed.get(kafka.record(key, self._group.group_id))
+        if fence is None or not fence.replaces or stamp is None or present is None:
+            return False
+        return present.offset > ours.offset and not noted(present, stamp.topic_id).has(stamp.note.sought)
 
     def stick(self) -> None:
         """The producers that are in use get stuck in their next commits."""

@@ -97,10 +97,10 @@ class Persons:
             self.over |= {json.loads(self.backup[key][0])["id"]} & self.cancelled
         self.consul.keys |= {key: (value, self.consul.next()) for key, (value, _) in self.backup.items()}
 
-    def pause_consumption(self, scope: str) -> None:
+    def pause_consumption(self, *place: str) -> None:
         """A person pauses the consumption of `all`, `topics/[TOPIC]` or `partitions/[TOPIC]/[PARTITION]`, or resumes
-        it."""
-        self._decide(f"consumption/{scope}", {})
+        it. A stored history has the parts of a place apart."""
+        self._decide(f"consumption/{'/'.join(place)}", {})
 
     def _decide(self, name: str, value: dict[str, str]) -> None:
         key = f"muster/c/{name}"

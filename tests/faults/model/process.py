@@ -367,8 +367,8 @@ class Process:
     def calls(self, key: TopicPartition) -> None:
         self.world.watchman.calls(self, key)
 
-    def refused(self, key: TopicPartition) -> None:
-        self.world.watchman.refused(self, key)
+    def refused(self, key: TopicPartition, seeks_back: bool = False) -> None:
+        self.world.watchman.refused(self, key, seeks_back)
 
     def stick(self) -> None:
         """Its producers get stuck."""

@@ -107,7 +107,7 @@ class Seeking:
     def calls(self, _key: TopicPartition) -> None:
         """It has one call at a time."""
 
-    def refused(self, _key: TopicPartition) -> None:
+    def refused(self, _key: TopicPartition, _seeks_back: bool) -> None:
         """An owner has come meanwhile."""
 
 

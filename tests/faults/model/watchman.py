@@ -11,7 +11,8 @@ assignment names it and no other holds it.
 - Nothing is held by a process that was never live, and an id does not seem gone because one process replaces another.
 - The group's offset never goes backwards, whoever commits. What a process holds unestranged it commits before it lets
   go, and whoever begins after it begins where it ended. It is refused only where a process that holds the partition
-  estranged has claimed it.
+  estranged has claimed it, or where its producer was replaced while it carried a seek back out: then the group is
+  ahead, which is all that a replacement goes by, and the seek is carried out after the next claim.
 - Nothing is begun that was not claimed, and nothing is claimed that the process does not hold. What was refused is
   taken back only by who has been assigned it and registered since; a claim that was under way may land before it is
   closed. What a stuck producer holds is claimed a second time only by who has it still and was registered since.
@@ -499,10 +500,12 @@ class Watchman:
         """A commit of the process begins, in which its producer may get stuck."""
         self.asked[process.incarnation, key] = set()
 
-    def refused(self, process: Process, key: TopicPartition) -> None:
-        """A commit of the process was refused for good."""
+    def refused(self, process: Process, key: TopicPartition, seeks_back: bool) -> None:
+        """A commit of the process was refused for good. `seeks_back`: its producer was replaced while it carried a
+        seek back out."""
         claimer, estranged = self.claimed[key]
-        if not self._was_estranged(process, key) and not (claimer is not process and estranged):
+        by_another = claimer is not process and estranged
+        if not (seeks_back or by_another or self._was_estranged(process, key)):
             self.fail(
                 f"{process.incarnation}, in contact, is refused {key}, which {claimer.incarnation} claimed"
             )

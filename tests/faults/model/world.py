@@ -607,11 +607,8 @@ class Model(Persons):
                 held.setdefault(key, []).append(process.id if key in process.running else "")
         wanted = self._wanted()
         for topic in self.kafka.topics:
-            if self.zookeeper.snapshot(topic) is None:
-                return f"topic {topic} is unknown"
-            left_alone = self._of_another_group(topic) and not self._kept(topic)
-            if not left_alone and not any(topic == t for t, _ in concerned) and not self._at_rest(topic):
-                return f"topic {topic} is not Stable, or a copy of its state warms up"
+            if why := self._why_unrest(topic, any(topic == t for t, _ in concerned)):
+                return why
         for key in wanted - concerned:
             if held.get(key, []) != [self.zookeeper.owner(*key)]:
                 return f"{key} belongs to {self.zookeeper.owner(*key)}, and is held by {held.get(key)}"
@@ -620,6 +617,20 @@ class Model(Persons):
             return f"{extra} are held"
         closing = {k: h for k, h in held.items() if k[0] not in self.kafka.topics and self._closes(k)}
         return f"{closing} are not closed" if closing else self._why_unseen()
+
+    def _why_unrest(self, topic: str, concerned: bool) -> str:
+        if self.zookeeper.snapshot(topic) is None:
+            return f"topic {topic} is unknown"
+        if concerned or (self._of_another_group(topic) and not self._kept(topic)):
+            return ""
+        if not self._at_rest(topic):
+            return f"topic {topic} is not Stable"
+        # What warms up while the assignor fails stays as it is: nothing says where to.
+        return (
+            f"a copy of the state of topic {topic} warms up"
+            if self._warms_up(topic) and not self.assignor_fails
+            else ""
+        )
 
     def _why_unseen(self) -> str:
         unseen = [key for topic in self.kafka.topics for key in self._stands_unseen(topic)]
@@ -655,8 +666,11 @@ class Model(Persons):
     def _at_rest(self, topic: str) -> bool:
         snapshot = self.zookeeper.snapshot(topic)
         state = None if snapshot is None else snapshot.state
-        warms_up = snapshot is not None and snapshot.assignment is not None and snapshot.assignment.warm_ups
-        return state is not None and state.state is State.STABLE and not (state.missing or warms_up)
+        return state is not None and state.state is State.STABLE and not state.missing
+
+    def _warms_up(self, topic: str) -> bool:
+        snapshot = self.zookeeper.snapshot(topic)
+        return snapshot is not None and snapshot.assignment is not None and bool(snapshot.assignment.warm_ups)
 
     def _unrest(self) -> bool:
         """Whether a coordinator run still finds something to write."""
