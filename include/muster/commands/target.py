@@ -94,7 +94,7 @@ class Target:
     def offsets(self, servers: str, group_id: str) -> Iterator[GroupOffsets]:
         """Open a group's offsets in the Kafka cluster at `servers`; what it does not answer is a `CommandError`."""
         try:
-            with closing(GroupOffsets(self._kafka_at(servers), group_id)) as group:
+            with closing(GroupOffsets(self._kafka().at(servers), group_id)) as group:
                 yield group
         except KafkaError as error:
             raise CommandError(f"{error}; nothing was changed") from error
@@ -118,7 +118,7 @@ class Target:
         Raises `CommandError`."""
         found: dict[TopicPartition, int] = {}
         for (topic, partition), assignment in partitions.items():
-            settings = self._kafka_at(assignment.bootstrap_servers)
+            settings = self._kafka().at(assignment.bootstrap_servers)
             name = changelog_topic(self.cluster.name, self.cluster.state.together(topic)[0])
             try:
                 text = last_value(settings, assignment.group_id, name, partition, KEY)
@@ -169,12 +169,6 @@ class Target:
             )
         return self.connections
 
-    def _kafka_at(self, servers: str) -> KafkaSettings:
-        """Return the cluster's connection to Kafka, for the servers that a topic's node names. Raises `CommandError`
-        where there is none."""
-        settings = self._kafka()
-        return settings.model_copy(update={"config": {**settings.config, "bootstrap.servers": servers}})
-
     def _kafka(self) -> KafkaSettings:
         """Return the cluster's connection to Kafka. Raises `CommandError` where there is none."""
         if self.kafka is None:
@@ -204,7 +198,7 @@ class Target:
         """Read one record of a topic with the `assignment` from Kafka; None if there is none (any more). What Kafka
         or its connection does not give is a `CommandError`."""
         try:
-            return RecordReader(self._kafka_at(assignment.bootstrap_servers), assignment.group_id).read(
+            return RecordReader(self._kafka().at(assignment.bootstrap_servers), assignment.group_id).read(
                 tp, offset
             )
         except (ConnectionSettingsError, KafkaError) as error:

@@ -101,10 +101,7 @@ class Committer:
                 worker.close()
 
     def _open(self, place: Place) -> PlaceWorker:
-        settings = KafkaSettings(
-            config={**self._kafka.config, "bootstrap.servers": place.bootstrap_servers},
-            operation_timeout=self._kafka.operation_timeout,
-        )
+        settings = self._kafka.at(place.bootstrap_servers)
         group = GroupOffsets(settings, place.group_id)
         commits: Commits = (
             FencedCommits(settings, self._cluster, group, self._agent.states.topics)

@@ -104,15 +104,12 @@ class Seeker:
 
     def _group(self, servers: str, group_id: str) -> GroupOffsets:
         if (servers, group_id) not in self._groups:
-            self._groups[servers, group_id] = GroupOffsets(self._settings(servers), group_id)
+            self._groups[servers, group_id] = GroupOffsets(self.kafka.at(servers), group_id)
         return self._groups[servers, group_id]
-
-    def _settings(self, servers: str) -> KafkaSettings:
-        return self.kafka.model_copy(update={"config": {**self.kafka.config, "bootstrap.servers": servers}})
 
     @contextmanager
     def _commits(self, servers: str, group: GroupOffsets) -> Iterator[FencedCommits]:
-        commits = FencedCommits(self._settings(servers), self.cluster, group)
+        commits = FencedCommits(self.kafka.at(servers), self.cluster, group)
         try:
             yield commits
         finally:

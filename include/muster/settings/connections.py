@@ -191,6 +191,10 @@ class KafkaSettings(_Connection):
         """The brokers to begin with, `host:port,host:port`."""
         return self.config["bootstrap.servers"]
 
+    def at(self, bootstrap_servers: str) -> KafkaSettings:
+        """Return the same settings for other brokers to begin with."""
+        return self.model_copy(update={"config": {**self.config, "bootstrap.servers": bootstrap_servers}})
+
 
 @dataclass(frozen=True, slots=True)
 class AclEntry:

@@ -22,7 +22,6 @@ from muster.core.ownership import Place, Source
 from muster.edges.kafka import KafkaError
 from muster.edges.state_changelog import ChangelogTopic, Read, changelog_topic
 from muster.edges.state_tail import ChangelogTail
-from muster.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:
     from muster.consumer.lifecycle import Beat  # which imports Spark
@@ -148,21 +147,18 @@ class Follower:
         known = self._ids.get(topic)
         if known is None or known[0] != source:
             topics = self._states.topics.together(topic)
-            changelog = ChangelogTopic(self._settings(source), self._states.cluster, topics)
+            changelog = ChangelogTopic(
+                self._states.kafka.at(source.bootstrap_servers), self._states.cluster, topics
+            )
             known = self._ids[topic] = source, changelog.ensure()
         return known[1]
 
     def _tail(self, source: Source) -> ChangelogTail:
         if source.place not in self._tails:
-            self._tails[source.place] = ChangelogTail(self._settings(source), source.group_id)
+            self._tails[source.place] = ChangelogTail(
+                self._states.kafka.at(source.bootstrap_servers), source.group_id
+            )
         return self._tails[source.place]
-
-    def _settings(self, source: Source) -> KafkaSettings:
-        kafka = self._states.kafka
-        return KafkaSettings(
-            config={**kafka.config, "bootstrap.servers": source.bootstrap_servers},
-            operation_timeout=kafka.operation_timeout,
-        )
 
     def _read(self, place: Place, tail: ChangelogTail) -> None:
         changelogs = {

@@ -188,10 +188,7 @@ class States(Stateless):
         with self.stores.opening(tp):
             self.forget([tp])
             self.stores.stand_down(tp)
-            settings = KafkaSettings(
-                config={**self.kafka.config, "bootstrap.servers": asked.source.bootstrap_servers},
-                operation_timeout=self.kafka.operation_timeout,
-            )
+            settings = self.kafka.at(asked.source.bootstrap_servers)
             changelog = ChangelogTopic(settings, self.cluster, self.topics.together(tp[0]))
             ids = "/".join([changelog.ensure(), *asked.topic_ids.values()])
             name = changelog_topic(self.cluster, tp[0])
