@@ -13,20 +13,21 @@ class StandingBy:
     """`wanted` consumers stand by for each partition. Raises ValueError if that is no number of consumers."""
 
     def __init__(self, wanted: int) -> None:
-        self.wanted = wanted
+        self._wanted = wanted
         self._alone = CoPartitioned(groups=[], standbys=wanted)
 
-    def place(
+    def standbys(
         self,
         topics: Mapping[str, frozenset[int]],
         consumers: Mapping[str, Consumer],
         assignment: Assignment,
-        previous: Standbys,
+        previous_standbys: Standbys,
+        /,
     ) -> Standbys:
         """See `HasStandbys.standbys`."""
-        return self._alone.standbys(topics, consumers, assignment, previous)
+        return self._alone.standbys(topics, consumers, assignment, previous_standbys)
 
-    def promoted(
+    def _promoted(
         self,
         topics: Mapping[str, frozenset[int]],
         consumers: Mapping[str, Consumer],
@@ -36,7 +37,7 @@ class StandingBy:
     ) -> Pins:
         """Return `pins`, and beside them the partitions whose owner is gone, each with the first of its standbys that
         is there."""
-        if not self.wanted or not standbys:
+        if not self._wanted or not standbys:
             return pins
         found: dict[str, dict[int, str]] = {topic: dict(owners) for topic, owners in pins.items()}
         for topic, of_topic in standbys.items():

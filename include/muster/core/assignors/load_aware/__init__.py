@@ -44,7 +44,7 @@ _PER_RECORD = 1000
 _LEAST, _MOST = 1.0, 1e12
 
 
-class LoadAware:
+class LoadAware(StandingBy):
     """Assigns by the rule of this module.
 
     Options: `measure` says what the consumers are asked for, "rate" (records a second, the default) or "lag"
@@ -66,7 +66,7 @@ class LoadAware:
         self.measure: Measure = measure
         self.tolerance = float(tolerance)
         self.budget = int(budget)
-        self._standing_by = StandingBy(standbys)
+        super().__init__(standbys)
 
     def assign(
         self,
@@ -80,7 +80,7 @@ class LoadAware:
         standbys: Standbys = NOTHING,
     ) -> Assignment:
         """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `PlanningContext`."""
-        pins = self._standing_by.promoted(topics, consumers, previous, standbys, pins)
+        pins = self._promoted(topics, consumers, previous, standbys, pins)
         groups = audiences(topics, consumers)
         taken = {topic: topics[topic] for audience in groups for topic in audience.topics}
         known = partition_loads(loads, taken) if loads else None
@@ -93,17 +93,6 @@ class LoadAware:
         balancer.place(taken, with_pinned(previous, pins), pins, zones_that_matter(racks, topics, consumers))
         balancer.even_out(self.budget)
         return balancer.owners
-
-    def standbys(
-        self,
-        topics: Mapping[str, frozenset[int]],
-        consumers: Mapping[str, Consumer],
-        assignment: Assignment,
-        previous_standbys: Standbys,
-        /,
-    ) -> Standbys:
-        """See `HasStandbys.standbys`."""
-        return self._standing_by.place(topics, consumers, assignment, previous_standbys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from muster.core.assignors.zones import zones_that_matter
 from muster.core.model import Assignment, Consumer
 
 
-class Sticky:
+class Sticky(StandingBy):
     """Assigns by the rule of this module.
 
     Options, both of which only matter where leaders' racks are known and match consumers' zones:
@@ -55,7 +55,7 @@ class Sticky:
             raise ValueError(f"rack_moves must be a whole number of at least 0, found {rack_moves!r}")
         self._rack_tolerance = rack_tolerance
         self._rack_moves = int(rack_moves)
-        self._standing_by = StandingBy(standbys)
+        super().__init__(standbys)
 
     def assign(
         self,
@@ -68,7 +68,7 @@ class Sticky:
         standbys: Standbys = NOTHING,
     ) -> Assignment:
         """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `PlanningContext`."""
-        pins = self._standing_by.promoted(topics, consumers, previous, standbys, pins)
+        pins = self._promoted(topics, consumers, previous, standbys, pins)
         free = without_pinned(topics, pins)
         pools = [Pool.of(audience, free, previous) for audience in audiences(free, consumers)]
         weights = weights_of(consumers)
@@ -86,17 +86,6 @@ class Sticky:
             for pool, share in zip(pools, shares, strict=True):
                 assignment.update(pool.dealt(share))
         return with_pinned(assignment, pins)
-
-    def standbys(
-        self,
-        topics: Mapping[str, frozenset[int]],
-        consumers: Mapping[str, Consumer],
-        assignment: Assignment,
-        previous_standbys: Standbys,
-        /,
-    ) -> Standbys:
-        """See `HasStandbys.standbys`."""
-        return self._standing_by.place(topics, consumers, assignment, previous_standbys)
 
 
 def _shares(
