@@ -26,7 +26,15 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.model import TopicPartition
 from muster.edges.kafka import TopicLister
-from muster.edges.kafka_admin import Admin, Failure, KafkaError, client_config, next_step, open_client
+from muster.edges.kafka_admin import (
+    Admin,
+    Failure,
+    KafkaError,
+    client_config,
+    next_step,
+    open_client,
+    reader_config,
+)
 from muster.settings.connections import KafkaSettings
 
 OURS = "muster."
@@ -117,12 +125,7 @@ class Record:
     @property
     def size(self) -> int:
         """The bytes of key, value and own headers."""
-        parts = (
-            self.key,
-            self.value,
-            *(part for name, held in self.own_headers for part in (name.encode(), held)),
-        )
-        return sum(len(part or b"") for part in parts)
+        return _size(self.key, self.value, self.own_headers)
 
     @property
     def mark_of(self) -> str:
@@ -150,12 +153,12 @@ class ToWrite:
     @property
     def size(self) -> int:
         """Its bytes."""
-        parts = (
-            self.key,
-            self.value,
-            *(part for name, held in self.headers for part in (name.encode(), held)),
-        )
-        return sum(len(part or b"") for part in parts)
+        return _size(self.key, self.value, self.headers)
+
+
+def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    parts = (key, value, *(part for name, held in headers for part in (name.encode(), held)))
+    return sum(len(part or b"") for part in parts)
 
 
 def letter(record: Record, topic: str, said: Mapping[str, object]) -> ToWrite:
@@ -537,15 +540,10 @@ def _consumer(
 ) -> Iterator[Consumer]:
     consumer = open_client(
         Consumer,
-        client_config(settings)
+        reader_config(settings, group_id)
         | {
-            "group.id": group_id,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
             "queued.min.messages": "1",
             "receive.message.max.bytes": str(LONGEST_RECEIVED),
-            "allow.auto.create.topics": "false",
             **more,
         },
     )

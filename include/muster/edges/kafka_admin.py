@@ -145,6 +145,18 @@ def next_step(config: Mapping[str, str], said: str) -> str:
     )
 
 
+def reader_config(settings: KafkaSettings, group_id: str) -> dict[str, Any]:
+    """Return what a client is configured with that reads given offsets of given partitions: it neither joins
+    `group_id` nor commits for it, and says where a partition ends."""
+    return client_config(settings) | {
+        "group.id": group_id,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "allow.auto.create.topics": "false",
+    }
+
+
 def client_config(settings: KafkaSettings, longest: float = math.inf) -> dict[str, Any]:
     """Return what every client of ours is configured with; but for `socket.timeout.ms` the connection's settings win.
 

@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.model import TopicPartition
 from muster.core.offsets import FirstRecord
-from muster.edges.kafka_admin import Failure, client_config, open_client
+from muster.edges.kafka_admin import Failure, open_client, reader_config
 from muster.settings.connections import KafkaSettings
 
 WITHIN = 5.0
@@ -63,12 +63,8 @@ class FirstRecords:
         self._monotonic = monotonic
         self._known: dict[TopicPartition, _Known] = {}
         self._readers: dict[int, Consumer] = {}
-        self._config = client_config(settings) | {
-            "group.id": group_id,  # which is not joined, and nothing is committed for it
-            "enable.auto.commit": False,
+        self._config = reader_config(settings, group_id) | {
             "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
             "isolation.level": settings.config.get("isolation.level", "read_committed"),
             "queued.min.messages": 1,
             "fetch.wait.max.ms": 20,

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AclOperation, ConfigResource  # type: ignore[a
 from muster.core.state_topics import not_co_partitioned
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import TopicLister
-from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError, client_config, next_step, open_client
+from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError, next_step, open_client, reader_config
 from muster.settings.connections import KafkaSettings
 
 KEPT_DELETIONS = 86_400_000
@@ -326,18 +326,13 @@ class ChangelogReader:
         self._place = (topic, partition)
         self._consumer = open_client(
             Consumer,
-            client_config(settings)
+            reader_config(settings, group_id)
             | {
-                "group.id": group_id,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "queued.min.messages": "500000",
                 "queued.max.messages.kbytes": "131072",
                 "fetch.message.max.bytes": "8388608",
                 "fetch.wait.max.ms": "50",
-                "allow.auto.create.topics": "false",
             },
         )
         try:

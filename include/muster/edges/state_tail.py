@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.model import TopicPartition
-from muster.edges.kafka_admin import Failure, KafkaError, client_config, next_step, open_client
+from muster.edges.kafka_admin import Failure, KafkaError, next_step, open_client, reader_config
 from muster.edges.state_changelog import Read
 from muster.settings.connections import KafkaSettings
 
@@ -24,16 +24,11 @@ class ChangelogTail:
         self._settings = settings
         self._consumer = open_client(
             Consumer,
-            client_config(settings)
+            reader_config(settings, group_id)
             | {
-                "group.id": group_id,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "queued.max.messages.kbytes": str(QUEUED),
                 "fetch.message.max.bytes": "2097152",
-                "allow.auto.create.topics": "false",
             },
         )
 
