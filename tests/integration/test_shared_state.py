@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,9 @@ from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic, produce
 from tests.support.state_query import begin_at_the_first_record, committed_records
-from tests.support.stateful_consumer import StatefulConsumer
+from tests.support.stateful_consumer import Make, StatefulConsumer, made
 
 pytestmark = pytest.mark.timeout(300)
-
-Make = Callable[..., StatefulConsumer]
 
 
 @pytest.fixture
@@ -37,19 +35,8 @@ def pair(kafka: KafkaSettings, group: GroupOffsets) -> tuple[str, str]:
 def consumer(
     kafka: KafkaSettings, group: GroupOffsets, tmp_path: Path, pair: tuple[str, str]
 ) -> Iterator[Make]:
-    made: list[StatefulConsumer] = []
-
-    def make(name: str, dead_letter_topic: str = "") -> StatefulConsumer:
-        topics = StateTopics([pair])
-        one = StatefulConsumer(
-            name, kafka, group, tmp_path / name, topics=topics, dead_letter_topic=dead_letter_topic
-        )
-        made.append(one)
-        return one
-
-    yield make
-    for one in made:
-        one.close()
+    with made(kafka, group, tmp_path, topics=StateTopics([pair])) as make:
+        yield make
 
 
 def positions(group: GroupOffsets, pair: tuple[str, str]) -> dict[str, tuple[int, int, str]]:
@@ -113,7 +100,7 @@ def test_letter_of_one_topic_goes_with_both_offsets(
     consumer: Make, pair: tuple[str, str], kafka: KafkaSettings, group: GroupOffsets, eventually: Eventually
 ) -> None:
     letters, (first, second) = make_topic(kafka, 1), pair
-    one = consumer("one", letters)
+    one = consumer("one", dead_letter_topic=letters)
     take_up(one, pair, 1, eventually)
     plan, computed = one.compute(first, one.plan_all({first: 10, second: 5}), {b"a": b"1"})
     one.states.computed({(first, 0): computed})

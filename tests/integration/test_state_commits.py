@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,24 +26,16 @@ from muster.edges.state_changelog import ChangelogReader, changelog_topic, last_
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic, produce
-from tests.support.stateful_consumer import CLUSTER, GENERATION, StatefulConsumer
+from tests.support.state_query import begin_at_the_first_record
+from tests.support.stateful_consumer import CLUSTER, GENERATION, Make, StatefulConsumer, made
 
 pytestmark = pytest.mark.timeout(300)
-
-Make = Callable[..., StatefulConsumer]
 
 
 @pytest.fixture
 def consumer(kafka: KafkaSettings, group: GroupOffsets, tmp_path: Path) -> Iterator[Make]:
-    made: list[StatefulConsumer] = []
-
-    def make(name: str, place: str = "", **more: bool) -> StatefulConsumer:
-        made.append(StatefulConsumer(name, kafka, group, tmp_path / (place or name), **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    with made(kafka, group, tmp_path) as make:
+        yield make
 
 
 @pytest.fixture
@@ -51,8 +43,7 @@ def topic(kafka: KafkaSettings, group: GroupOffsets) -> str:
     """A topic with one partition, which the group begins at its first record."""
     name = make_topic(kafka, 1)
     produce(kafka, name, 0, 100)
-    topic_id = group.topics.identities({name}).ids[name]
-    group.commit({(name, 0): 0}, {(name, 0): f"muster:{CLUSTER}:{topic_id}"})
+    begin_at_the_first_record(group, name, 1)
     return name
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,26 +21,18 @@ from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic, produce
 from tests.support.only_long import only_long
 from tests.support.state_query import begin_at_the_first_record
-from tests.support.stateful_consumer import CLUSTER, GENERATION, StatefulConsumer
+from tests.support.stateful_consumer import CLUSTER, GENERATION, Make, made
 
 pytestmark = pytest.mark.timeout(1800)
 
-Make = Callable[[str], StatefulConsumer]
 MANY = 5_000_000
 SHARDS = 300
 
 
 @pytest.fixture
 def consumer(kafka: KafkaSettings, group: GroupOffsets, tmp_path: Path) -> Iterator[Make]:
-    made: list[StatefulConsumer] = []
-
-    def make(name: str) -> StatefulConsumer:
-        made.append(StatefulConsumer(name, kafka, group, tmp_path / name))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    with made(kafka, group, tmp_path) as make:
+        yield make
 
 
 def begun(kafka: KafkaSettings, group: GroupOffsets, partitions: int, records: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,32 +14,23 @@ from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic, produce
-from tests.support.stateful_consumer import CLUSTER, StatefulConsumer
+from tests.support.state_query import begin_at_the_first_record
+from tests.support.stateful_consumer import Make, StatefulConsumer, made
 
 pytestmark = pytest.mark.timeout(300)
-
-Make = Callable[..., StatefulConsumer]
 
 
 @pytest.fixture
 def consumer(kafka: KafkaSettings, group: GroupOffsets, tmp_path: Path) -> Iterator[Make]:
-    made: list[StatefulConsumer] = []
-
-    def make(name: str, place: str = "") -> StatefulConsumer:
-        made.append(StatefulConsumer(name, kafka, group, tmp_path / (place or name)))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    with made(kafka, group, tmp_path) as make:
+        yield make
 
 
 @pytest.fixture
 def topic(kafka: KafkaSettings, group: GroupOffsets) -> str:
     name = make_topic(kafka, 1)
     produce(kafka, name, 0, 100)
-    topic_id = group.topics.identities({name}).ids[name]
-    group.commit({(name, 0): 0}, {(name, 0): f"muster:{CLUSTER}:{topic_id}"})
+    begin_at_the_first_record(group, name, 1)
     return name
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
@@ -171,6 +173,23 @@ class StatefulConsumer:
         self.keeper.stop()
         self.follower.stop()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
+            assert not thread.is_alive(), "it would take the stores of whoever comes next under this name"
         self.states.keep({})
         self.states.stores.release()
+
+
+Make = Callable[..., StatefulConsumer]
+
+
+@contextmanager
+def made(kafka: KafkaSettings, group: GroupOffsets, folder: Path, **more: Any) -> Iterator[Make]:
+    """Give what makes consumers by their names, each with stores below `folder`, at a `place` if not its name. They
+    are closed in the end."""
+    with ExitStack() as stack:
+
+        def make(name: str, place: str = "", **others: Any) -> StatefulConsumer:
+            one = StatefulConsumer(name, kafka, group, folder / (place or name), **more, **others)
+            return stack.enter_context(closing(one))
+
+        yield make
