@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -247,9 +248,11 @@ class StoreClient(TopicStore):
         return done
 
     def _write_late(self, transitions: Sequence[Transition], read_at: int, session: int) -> None:
-        """Write what was on its way for long; ZooKeeper refuses it if the session that sent it has ended."""
+        """Write what was on its way for long; ZooKeeper refuses it if the session that sent it has ended. One that
+        was read in an earlier session than that is not sent at all."""
         if self.server._session_id == session:
-            self._write(transitions, None, read_at)
+            with suppress(ZooKeeperError):
+                self._write(transitions, None, read_at)
 
     def _write(
         self, transitions: Sequence[Transition], writer: CoordinatorProcess | None, read_at: int
