@@ -20,14 +20,14 @@ from hypothesis.stateful import (
 )
 
 from tests.faults.model.consul import HOSTS
-from tests.faults.model.tally import CONFLICTS, MOVES, PLAYED, REPLAY, SAW, SEED
+from tests.faults.model.tally import CONFLICTS, MOVES, PLAYED, REPLAY, SAW, SEED, SEEKS
 from tests.faults.model.world import ASSIGNORS, COORDINATORS, IDS, TOPICS, Model
 from tests.support.only_long import HOURS
 
 EXAMPLES, PARTS = (1000, 50) if HOURS else (150, 1)
 """Each part plays `EXAMPLES` histories of its own: 50,000 in the long version, which take two hours of one core."""
 STEPS = 22
-LEAST = {MOVES: EXAMPLES // 5, CONFLICTS: EXAMPLES // 10}
+LEAST = {MOVES: EXAMPLES // 5, CONFLICTS: EXAMPLES // 10, SEEKS: EXAMPLES // 50}
 """So many histories of a part have each of these: half as many as usual, or fewer, so chance cannot miss it."""
 
 pytestmark = pytest.mark.timeout(7200)

@@ -1,4 +1,4 @@
-"""Of a partition's seeks none is carried out from before the last one that was carried out, or taken back."""
+"""A partition carries out no seek from before the last one that was carried out or taken back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to hold of seeks, of batches that take long, and of records that kill; a part of the watchman's rules."""
+"""Rules for seeks, batches that take long, and records that kill; a part of the watchman's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muster.consumer.measures import STALLED_AFTER
 from muster.core.diagnosis import Situation, Waiting
 from muster.core.model import Seek, TopicPartition
 from muster.core.poison import ASK
-from muster.core.positions import Committed, noted
+from muster.core.positions import Committed, Note, noted
 from tests.faults.model.kafka import Record
 from tests.faults.model.tally import SEEKS
 
@@ -26,10 +26,6 @@ class FlowWatch:
         self.world = watchman.world
         self.decided: dict[Record, float] = {}
         """When a person decided that a partition goes on behind what is lost, or behind a record."""
-        self.sought: dict[Record, str] = {}
-        """The highest id of a seek that was committed of each partition."""
-        self.rebuilds: dict[Record, int] = {}
-        """The number of a rebuild that was committed of each partition last."""
         self.closed: set[tuple[str, Record]] = set()
         """What processes, by their tokens, have closed in order."""
 
@@ -37,16 +33,15 @@ class FlowWatch:
 
     def seeks(self, process: Process, key: TopicPartition, seek: Seek) -> None:
         """A plan of the process carries out a seek."""
-        record = process.read[key]
-        if self.watchman.estranged_now(process, key):
-            return
-        if seek.id <= self.sought.get(record, ""):
+        record, estranged = process.read[key], self.watchman.estranged_now(process, key)
+        if not estranged and self._noted(record).has(seek.id):
             self.watchman.fail(
                 f"{process.incarnation} has {key} go on at {seek.offset}, by a seek that is over"
             )
         if self.world.given[seek.id].offset is not None:
-            self.watchman.done.pop(record, None)
-            self._goes_on_at(record, seek.offset or 0)
+            if not estranged:
+                self.watchman.done.pop(record, None)
+            self._goes_on_at(record, seek.offset or 0)  # where it may begin once it is in contact again
 
     def skipped(self, record: Record, offset: int) -> None:
         """A person has a record skipped."""
@@ -63,36 +58,30 @@ class FlowWatch:
             watchman.fail(f"{process.incarnation} carries out a seek of {key} beside {owner}")
         watchman.claimed[key] = (process, True)
 
-    def deleted(self, record: Record) -> None:
-        """A committed offset was deleted, and what was noted with it."""
-        self.sought.pop(record, None)
-        self.rebuilds.pop(record, None)
-
     def commits(
         self, process: Process | Seeking, key: TopicPartition, record: Record, committed: Committed
     ) -> bool:
         """Whether the partition goes elsewhere by this commit, as a person has asked for."""
-        watchman, asked = self.watchman, self.world.given.get(noted(committed, record[1]).sought)
+        watchman, there, note = self.watchman, self._noted(record), noted(committed, record[1])
+        asked = self.world.given.get(note.sought)
         self.decided.pop(record, None)
-        there = noted(self.world.kafka.committed.get(record), record[1])
-        note, highest = noted(committed, record[1]), self.sought.get(record, "")
         if note.deaths.count > there.deaths.count and (there.deaths.holder, record) in self.closed:
             watchman.fail(
                 f"{process.incarnation} counts {there.deaths.holder} as dead, which has closed {key}"
             )
-        number, self.rebuilds[record] = self.rebuilds.get(record, 0), note.rebuild
-        if note.rebuild < number:
+        if note.rebuild < there.rebuild:
             watchman.fail(f"{process.incarnation} commits {key} under rebuild {note.rebuild}, a lower one")
-        if note.sought == highest:
+        if note.sought == there.sought:
             return False
-        if note.sought < highest or asked is None or note.sought in self.world.over:
+        if note.sought < there.sought or asked is None or note.sought in self.world.over:
             watchman.fail(
-                f"{process.incarnation} carries out seek {note.sought!r} of {key} after {highest!r}"
+                f"{process.incarnation} carries out seek {note.sought!r} of {key} after {there.sought!r}"
             )
-        self.sought[record] = note.sought
         self.world.saw.add(SEEKS)
-        if asked.rebuild and note.rebuild <= number:
-            watchman.fail(f"{process.incarnation} rebuilds {key} under number {note.rebuild}, after {number}")
+        if asked.rebuild and note.rebuild <= there.rebuild:
+            watchman.fail(
+                f"{process.incarnation} rebuilds {key} under number {note.rebuild}, after {there.rebuild}"
+            )
         if asked.offset is None:
             return False
         if committed.offset < asked.offset and key[0] not in self.world.kafka.small:
@@ -100,6 +89,10 @@ class FlowWatch:
         watchman.done.pop(record, None)
         self._goes_on_at(record, committed.offset)
         return True
+
+    def _noted(self, record: Record) -> Note:
+        """What the group has with its offset."""
+        return noted(self.world.kafka.committed.get(record), record[1])
 
     def _goes_on_at(self, record: Record, offset: int) -> None:
         furthest = self.watchman.furthest
@@ -111,12 +104,11 @@ class FlowWatch:
         """A batch with a partition begins, which is not estranged."""
         batch, record = process.query.batch, process.read[key]
         assert batch is not None
-        number, known = batch.rebuilds.get(key, 0), self.rebuilds.get(record, 0)
-        if number > known:
+        note, number = self._noted(record), batch.rebuilds.get(key, 0)
+        if number > note.rebuild:
             self.watchman.fail(
-                f"{process.incarnation} hands out {key} under rebuild {number}, and {known} is committed"
+                f"{process.incarnation} hands out {key} under rebuild {number}, and {note.rebuild} is committed"
             )
-        note = noted(self.world.kafka.committed.get(record), record[1])
         held = process.agent._ownership.held.get(key)
         if (
             not note.deaths.size
@@ -146,8 +138,8 @@ class FlowWatch:
     def is_within_its_bound(
         self, situation: Situation, tp: TopicPartition, record: Record, found: list[Waiting]
     ) -> bool:
-        """Whether nobody is to be asked yet about a partition that stands: what a person decided is under way, or its
-        owner's handler is at work on a batch or fails with a record. A batch is named with its seconds."""
+        """Whether it is too early to ask a person about a partition that stands: what a person decided is under way,
+        or its owner's handler is at work on a batch or fails with a record. A batch is named with its seconds."""
         now, bound = self.world.now, self.watchman.stuck_after
         if now - self.decided.get(record, -bound) <= bound:
             return True

@@ -39,7 +39,7 @@ class Persons:
         """The ids of those that they took back while their topic was there."""
         self.over: set[str] = set()
         """Those of them that no server held any more when a backup brought them back."""
-        self.backup: dict[str, tuple[bytes, int]] = {}
+        self.backup: dict[str, bytes] = {}
         """The last seek of each partition that was asked for, as it stood in Consul."""
 
     def isolate(self, consumer: str, how: str) -> None:
@@ -89,13 +89,13 @@ class Persons:
         if (asked := self._asked(topic, partition)) is not None:
             self.given[asked.id] = asked
             if asked.offset is not None:
-                self.backup[key] = self.consul.keys[key]
+                self.backup[key], _ = self.consul.keys[key]
 
     def bring_seeks_back(self) -> None:
         """Consul is restored: the last seek of each partition stands there again."""
         for key in self.backup.keys() - self.consul.keys.keys():
-            self.over |= {json.loads(self.backup[key][0])["id"]} & self.cancelled
-        self.consul.keys |= {key: (value, self.consul.next()) for key, (value, _) in self.backup.items()}
+            self.over |= {json.loads(self.backup[key])["id"]} & self.cancelled
+        self.consul.keys |= {key: (value, self.consul.next()) for key, value in self.backup.items()}
 
     def pause_consumption(self, *place: str) -> None:
         """A person pauses the consumption of `all`, `topics/[TOPIC]` or `partitions/[TOPIC]/[PARTITION]`, or resumes
@@ -120,8 +120,8 @@ class Persons:
         record = self.kafka.record((topic, int(partition)), self._group)
         if topic not in self.kafka.topics:
             return set()
-        read = (end for of, end in self.watchman.furthest.items() if of[1:] == record[1:])
-        return {(record, max(self.kafka.begin(record), self.kafka.stands(record), *read, 0))}
+        at = max(self.kafka.begin(record), self.kafka.stands(record), self.watchman.read_to(record))
+        return {(record, at)}
 
     def skip_records(self) -> None:
         """A person has every record skipped that handlers fail with."""

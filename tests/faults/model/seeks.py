@@ -85,14 +85,15 @@ class Seeking:
         self.coordinator = coordinator
         self.world = coordinator.world
         self.id = self.incarnation = coordinator.name
-        self.faults = SimpleNamespace(slow_claims=False, commits_fail=False, unheard_commits=False)
+        self.faults = SimpleNamespace(
+            slow_claims=False, commits_fail=False, unheard_commits=False, old_offsets=False
+        )
         self.threads: Any = Threads(self)  # type: ignore[arg-type]
         self.agent: Any = SimpleNamespace(
             fencing=coordinator.world.fencing, _ownership=SimpleNamespace(held={})
         )
         self.processed: dict[TopicPartition, Any] = {}
         self.own_commits: dict[TopicPartition, Any] = {}
-        self.faults.old_offsets = False
 
     @property
     def cut_off_from_kafka(self) -> bool:

@@ -14,9 +14,8 @@ SEED = int(os.environ.setdefault(VARIABLE, str(secrets.randbelow(2**32))))
 
 REPLAY = f"{VARIABLE}={SEED} pytest tests/faults/test_model.py"
 
-MOVES, CONFLICTS = "planned moves", "conflicts of writers"
-"""What a history has to have for the promises on hand-overs and on two coordinators to be in question."""
-SEEKS = "seeks carried out"
+MOVES, CONFLICTS, SEEKS = "planned moves", "conflicts of writers", "seeks carried out"
+"""What a history has to have for the promises on hand-overs, on two coordinators, and on seeks to be in question."""
 
 SAW: Counter[str] = Counter()
 """How many histories had each of these."""

@@ -461,11 +461,14 @@ class Watchman:
             self.fail(f"{process.incarnation} reports {key} closed, but has not committed up to {end}")
         del self.done[record]  # what an estranged one has not committed comes again, and perhaps to itself
 
+    def read_to(self, record: Record) -> int:
+        """How far a partition was read, for whichever group."""
+        return max((end for of, end in self.furthest.items() if of[1:] == record[1:]), default=0)
+
     def deleted(self, key: TopicPartition, record: Record) -> None:
         """A person has deleted a committed offset. The process that holds the partition commits it again; without
         an owner no process knows of it."""
         self.vanished.add(record)
-        self.flow.deleted(record)
         held = (p for p in self.world.processes if p.alive and key in p.held)
         if all(self.estranged_now(process, key) for process in held):
             self.done.pop(record, None)

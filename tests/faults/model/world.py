@@ -336,8 +336,7 @@ class Model(Persons):
         """Kafka deletes some records of a partition that were not read."""
         record = self.kafka.record((topic, int(partition)), self._group)
         if topic in self.kafka.topics and topic not in self.kafka.small:
-            read = (end for of, end in self.watchman.furthest.items() if of[1:] == record[1:])
-            self.kafka.begins[record[1:]] = max([self.kafka.begin(record), *read]) + 3
+            self.kafka.begins[record[1:]] = max(self.kafka.begin(record), self.watchman.read_to(record)) + 3
 
     def forget_producers(self) -> None:
         """Kafka forgets all producers: they were idle for too long, or its log of them was lost."""
