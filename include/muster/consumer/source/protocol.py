@@ -31,7 +31,7 @@ class _Message(BaseModel):
 class GoneRange(_Message):
     """The records from `begin` up to, not including, `end` were planned, and a task did not find them in Kafka.
 
-    `deleted`: the partition begins behind them; otherwise it ends before them, or is not there.
+    `deleted`: the partition begins behind them; otherwise it was truncated before them.
     """
 
     topic: str

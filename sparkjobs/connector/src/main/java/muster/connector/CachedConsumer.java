@@ -43,8 +43,8 @@ import org.slf4j.LoggerFactory;
  * there; one that begins elsewhere, as when a batch is read a second time, is read from Kafka again.
  *
  * <p>A range ends by the consumer's position, not by the last record's offset: its last offsets may hold no record, because
- * of compaction or of a transaction's markers. Records that Kafka does not have hold up no range: they are handed over as a
- * chunk that says so, and the agent, which hears of it, decides where the partition goes on.
+ * of compaction or of a transaction's markers. Records that were deleted or truncated hold up no range: they are handed over as
+ * a chunk that says so, and the agent, which hears of it, decides where the partition goes on.
  *
  * <p>Leases are numbered. What a task that has ended still asks for, from another thread perhaps, fails: under the lease of
  * the next task it would take that one's records.
@@ -759,8 +759,7 @@ final class CachedConsumer implements Runnable {
         continue;
       }
       if (of.isForked() && of.isWanted()) {
-        skip(of, of.forked, of.wanted, false);
-        changed.signalAll();
+        skip(of, of.forked, of.wanted);
       }
       if (of.isDoubtful(now)) {
         of.lookedUp = now;
@@ -1053,19 +1052,16 @@ final class CachedConsumer implements Runnable {
         return; // a task has it read from elsewhere now
       }
       if (bounds != null && of.next < bounds.from()) {
-        skip(of, of.next, bounds.from(), true);
-        changed.signalAll();
-      } else if (bounds != null && of.next <= bounds.to() && bounds.to() >= of.wanted) {
-        of.missing = false;
+        skip(of, of.next, bounds.from());
+        return;
+      }
+      of.missing = bounds == null || bounds.to() < Math.max(of.next, of.wanted);
+      resume(of);
+      if (!of.missing) {
         of.doubted = System.nanoTime();
-        resume(of);
-      } else {
-        of.missing = true;
-        resume(of);
-        if (of.isWanted()) {
-          var why = bounds == null ? "it is not there" : "it ends at offset " + bounds.to() + ", before what Kafka said it has";
-          faulty(tp, ReadException.Kind.MISSING, why, null);
-        }
+      } else if (of.isWanted()) {
+        var why = bounds == null ? "it is not there" : "it ends at offset " + bounds.to() + ", before what Kafka said it has";
+        faulty(tp, ReadException.Kind.MISSING, why, null);
       }
     } finally {
       lock.unlock();
@@ -1090,8 +1086,12 @@ final class CachedConsumer implements Runnable {
     of.outOfRange = false;
   }
 
-  /** Go on at {@code to}, with a chunk that says that what is before it is gone, from {@code gone} on. */
-  private void skip(Held of, long gone, long to, boolean deleted) {
+  /**
+   * Go on at {@code to}, with a chunk that says that what is before it is gone, from {@code gone} on: deleted, if that is where
+   * the partition was to go on, else truncated. Called with the lock held.
+   */
+  private void skip(Held of, long gone, long to) {
+    boolean deleted = gone == of.next;
     LOG.warn(
         "Kafka at {}: topic '{}', partition {}: it {} offset {}; {} to {} are left out, and the agent is informed",
         servers,
@@ -1104,5 +1104,6 @@ final class CachedConsumer implements Runnable {
     of.add(Chunk.gone(of.tp, of.topic, of.next, to, gone, deleted));
     of.outOfRange = false;
     of.seek = true;
+    changed.signalAll();
   }
 }
