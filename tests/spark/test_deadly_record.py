@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,11 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 from confluent_kafka import Producer
 
 from devstack.guard import guard
+from devstack.process import ServerProcess
 from muster.core.deaths import ALONE, PAUSE
 from muster.core.parking import Answer
 from muster.edges.kafka import GroupOffsets
@@ -72,21 +71,12 @@ def coordinated(servers: Servers, group: GroupOffsets, topic: str, folder: Path)
         "MUSTER_CLUSTERS": str(file),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT)]),
     }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", coordinate.__name__, name],
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    guard.watch(process.pid, psutil.Process(process.pid).create_time())
+    command = [sys.executable, "-m", coordinate.__name__, name]
+    process = ServerProcess.spawn(command, log, folder, environment, guarded=True)
     try:
         yield name
     finally:
         process.kill()
-        process.wait(10)
-        guard.forget(process.pid)
         print(log.read_text(encoding="utf-8")[-2000:])
 
 

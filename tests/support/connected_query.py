@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -23,6 +23,7 @@ from muster.core.model import TopicAssignment
 from muster.core.ownership import BatchPlan
 from muster.core.turns import Failure
 from muster.settings.connections import KafkaSettings
+from tests.support.confirming import confirm
 
 
 class Holder:
@@ -47,7 +48,9 @@ class Holder:
         )
         self._api = HttpServer("local-api", self._app, "127.0.0.1", 0)
         self._committer = Committer(self.agent, kafka, "c", fencing)
-        self._thread = threading.Thread(target=self._committer.run, args=(self._confirm,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._committer.run, args=(partial(confirm, self.agent),), daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -66,13 +69,6 @@ class Holder:
         owners = dict.fromkeys(others, "another") | dict.fromkeys(partitions, "me")
         node = TopicAssignment(servers or self._servers, self._group, owners, self._zxid, topic_id=topic_id)
         self.agent.assigned(topic, node, self._zxid)
-
-    def _confirm(self) -> None:
-        """Confirm the owner, as ZooKeeper and Consul do: only the test assigns anything."""
-        number = self.agent.blocks.reading_wanted()
-        if number is not None:
-            self.agent.blocks.has_read(number)
-        self.agent.blocks.is_registered(time.monotonic())
 
     def go_away(self) -> None:
         """No longer answer."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from muster.core.model import Seek, TopicAssignment
 from muster.core.state_topics import StateTopics
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
+from tests.support.confirming import confirm
 
 CLUSTER = "c"
 LONGEST = 600.0
@@ -93,17 +94,11 @@ class StateQuery:
         self._threads = [
             threading.Thread(target=run, args=(beat,), daemon=True)
             for run, beat in (
-                (self._committer.run, self._confirm),
+                (self._committer.run, partial(confirm, self.agent)),
                 (self._keeper.run, lambda: None),
                 (self._supervisor.run, lambda: None),
             )
         ]
-
-    def _confirm(self) -> None:
-        number = self.agent.blocks.reading_wanted()
-        if number is not None:
-            self.agent.blocks.has_read(number)
-        self.agent.blocks.is_registered(time.monotonic())
 
     def hold(self, topic: str, partitions: range, seeks: Mapping[int, Seek] | None = None) -> None:
         self._zxid += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from muster.core.state_topics import StateTopics
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
+from tests.support.confirming import confirm
 
 CLUSTER = "c"
 GENERATION = FIRST.to_bytes(4, "big")
@@ -65,10 +65,7 @@ class StatefulConsumer:
 
     def _confirm(self) -> None:
         if self.confirms:
-            number = self.agent.blocks.reading_wanted()
-            if number is not None:
-                self.agent.blocks.has_read(number)
-            self.agent.blocks.is_registered(time.monotonic())
+            confirm(self.agent)
 
     def reads(
         self,
