@@ -24,6 +24,8 @@ from tests.faults.real.small_disk import SmallDisk
 from tests.faults.real.zookeeper_proxy import Watched, ZooKeeperProxy
 
 CLUSTER, TOPIC, GROUP, SERVICE = "faults", "numbers", "faults-group", "muster-faults"
+COUNTS = "counts"
+"""Where the handler's counts go, which it keeps as state by key; the same consumers store them in a table."""
 PARTITIONS, CONSUMERS = 6, 3
 STUCK_AFTER = 40
 """Seconds; longer than it takes until all flows again after most faults."""
@@ -68,6 +70,11 @@ class FaultStack:
         """Where the consumers' handlers note what they are given."""
         return self.folder / "journal"
 
+    @property
+    def counts(self) -> Path:
+        """The table of the counts."""
+        return self.folder / COUNTS
+
     @contextmanager
     def up(self) -> Iterator[None]:
         """Start everything; end everything."""
@@ -81,7 +88,10 @@ class FaultStack:
                 for started in [pool.submit(start) for start in starts]:
                     started.result()
             admin = AdminClient({"bootstrap.servers": self.kafka.address})
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+            for created in admin.create_topics(
+                [NewTopic(TOPIC, PARTITIONS, 1), NewTopic(COUNTS, 1, 1)]
+            ).values():
+                created.result(30)
             self.airflow.start()
             yield
         finally:
@@ -133,7 +143,7 @@ class FaultStack:
         cluster = {
             "consul_service": SERVICE,
             "group_id": GROUP,
-            "topics": [TOPIC],
+            "topics": [TOPIC, COUNTS],
             "long_poll_timeout": "15s",
             "stuck_after": f"{STUCK_AFTER}s",
             "advance_budget": "10s",
@@ -141,6 +151,14 @@ class FaultStack:
                 "count": CONSUMERS,
                 "handler": "journaled_sink.JournaledSink",
                 "handler_options": {"path": str(self.disk.folder), "journal": str(self.journal)},
+                "handlers": {
+                    COUNTS: {
+                        "handler": "muster.sinks.DeltaSink",
+                        "handler_options": {"path": str(self.counts)},
+                    }
+                },
+                "state": [TOPIC],
+                "state_folder": str(self.folder / "state"),
                 "trigger_interval": "1s",
                 "graceful_timeout": "20s",
                 "startup_timeout": "5m",

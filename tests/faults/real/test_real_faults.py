@@ -1,7 +1,8 @@
 """Real faults on real servers, one after the other on one stack, with numbered records flowing all the while.
 
 Each fault has to end with all partitions flowing and evenly shared again. In the end each number is accounted for: it
-stands in the sink once, the group has committed it, and no commit ever went back.
+stands in the sink once, the group has committed it, and no commit ever went back. It has changed the state once, and
+each count is once in the table that is made of the output topic.
 """
 
 from __future__ import annotations
@@ -27,6 +28,15 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_cluster_flows_again_after(world: World, fault: Fault[World]) -> None:
     world.play(fault)
+
+
+def test_state_counts_each_number_once(world: World) -> None:
+    world.eventually("all is well after the last fault", world.even, world.longest)
+    produced = world.producer.stop()
+    assert world.eventually("all is counted", lambda: world.counted() == produced)
+    stored = world.eventually("all counts are stored", lambda: world.stored_counts(produced), world.longest)
+    for partition, counts in stored.items():
+        assert counts == sorted({*counts}), f"partition {partition}: a count is missing, late or there twice"
 
 
 def test_every_number_is_accounted_for(world: World) -> None:

@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,15 +19,20 @@ from devstack.demo.cluster_view import ClusterView
 from muster.cluster.reader import read_once
 from muster.cluster.reading import SourceName
 from muster.cluster.state import ClusterState
+from muster.consumer.state.codec import unpack
+from muster.consumer.state.position import KEY
 from muster.core.model import State, TopicSnapshot
 from muster.edges.consul import ConsulCluster
+from muster.edges.state_changelog import ChangelogReader, changelog_topic
 from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.connections import KafkaSettings
 from tests.faults.real.deliveries import Journal
 from tests.faults.real.stack import CLUSTER, CONSUMERS, PARTITIONS, STUCK_AFTER, TOPIC, FaultStack
 from tests.support.commit_log import CommitLog
 from tests.support.consumer_processes import Job
+from tests.support.delta_rows import delta_rows
 from tests.support.fault_score import Score
 from tests.support.fault_world import NOT_YET, FaultWorld
 from tests.support.sources import StandIns
@@ -230,6 +235,32 @@ class World(FaultWorld):
         for partition, offset in json.loads(result.stdout):
             found[partition].append(offset)
         return found
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """The broker."""
+        return KafkaSettings(config={"bootstrap.servers": self.stack.kafka_proxy.address})
+
+    def counted(self) -> dict[int, int]:
+        """What the changelog has of each partition: how many numbers were counted."""
+        found = {}
+        for partition in range(PARTITIONS):
+            name = changelog_topic(CLUSTER, TOPIC)
+            with closing(ChangelogReader(self.kafka, "look", name, partition)) as reader:
+                there = dict(record for read in reader.read(0) for record in read.records)
+            there.pop(KEY, None)
+            found[partition] = sum(unpack(value)[0] for value in there.values() if value is not None)
+        return found
+
+    def stored_counts(self, produced: Mapping[int, int]) -> dict[int, list[int]]:
+        """The counts of each partition in the table of counts, in the order of the output; none before the last of
+        each is there."""
+        found: dict[int, list[int]] = {partition: [] for partition in produced}
+        for _, value in delta_rows(self.stack.counts, "offset", "value"):
+            partition, count = map(int, value.split())  # type: ignore[attr-defined]
+            found[partition].append(count)
+        there = {partition: max(counts, default=0) for partition, counts in found.items()}
+        return found if there == produced else {}
 
     def close(self) -> None:
         """End what looks at the stack."""
