@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from muster.core.model import TopicPartition
 
 Entry = str | tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StateTopics:
     """The entries of the settings' `state`."""
 
     entries: Sequence[Entry] = ()
 
-    @property
+    @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The topics that share their state, by group."""
         return tuple(each for each in self.entries if isinstance(each, tuple))

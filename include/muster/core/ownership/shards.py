@@ -82,6 +82,8 @@ class Shards:
 
     def recreated(self, partition: Partition) -> bool:
         """Tell whether Kafka has a topic of a shard under another id than the assignment."""
+        if partition.tp[0] not in self._shared:
+            return self._topics[partition.tp[0]].recreated
         return any(
             self._topics[name].recreated
             for name in self._state.together(partition.tp[0])
