@@ -345,12 +345,7 @@ class Ownership:
     def in_group(self) -> dict[Place, dict[TopicPartition, str]]:
         """Return what the group has to have an offset of, which only another program may have changed, with the ids
         of the topics ('': unknown)."""
-
-        def topic_id(topic: Topic, partition: Partition) -> str | None:
-            kept = partition.in_group and not (partition.refused or topic.recreated)
-            return partition.topic_id if kept and not partition.closing else None
-
-        return self._by_place(topic_id)
+        return self._by_place(lambda topic, p: p.topic_id if p.in_group and p.stays(topic) else None)
 
     def last_looks(self) -> dict[Place, dict[TopicPartition, str]]:
         """Return what is closed once the group was looked at once more, with the ids of the topics."""

@@ -128,6 +128,11 @@ class Partition:
         return self.processed != self.committed or self.note.at(self.processed, self.closing) != self.noted
 
     @property
+    def needs_letters(self) -> bool:
+        """Whether what is to be committed has rejected records before it, whose dead letters go with the commit."""
+        return bool(self.rejected) and self.outstanding
+
+    @property
     def in_doubt(self) -> bool:
         """Whether its next record may be one that kills the process."""
         deaths, position = self.note.deaths, self.position
@@ -196,6 +201,14 @@ class Partition:
         if self.outstanding and since is not None and now - since > LONGEST_UNCOMMITTED:
             return HELD_BACK
         return REBUILDING if self.rebuilding else None
+
+    def stays(self, topic: Topic) -> bool:
+        """Tell whether it is neither closing nor refused, of a topic that is still the assigned one."""
+        return not (self.refused or self.closing or topic.recreated)
+
+    def lost(self, topic: Topic) -> bool:
+        """Tell whether its offset is of an earlier topic than Kafka has where it is assigned."""
+        return topic.recreated and topic.is_at(self.source.place)
 
     # -- what is assigned ---------------------------------------------------------------------------------
 
@@ -316,9 +329,8 @@ class Partition:
             return False
         if self.position > over.offset or self.planned not in {None, over.offset}:
             return False
-        return (
-            self.planned is not None or not self.offered
-        )  # else a plan may be about to begin before the record
+        # What is offered and not planned may be planned from before the record.
+        return self.planned is not None or not self.offered
 
     def go_on(self) -> None:
         """Go on after a record that was passed over."""
@@ -342,13 +354,13 @@ class Partition:
     def due(self, topic: Topic, now: float, longest: float) -> Due | None:
         """Return what is to be committed of it now without letters; what was committed or claimed too long ago is
         due again, see `renewal_interval`."""
-        over, stays = self.pass_over, self._stays(topic)
-        if not self.restored or (self.rejected and self.outstanding):
+        over, stays = self.pass_over, self.stays(topic)
+        if not self.restored or self.needs_letters:
             return None
         if over is not None and not over.letter and stays:
             return self.due_at(over.offset + 1)
         if self.outstanding and self.processed is not None:
-            return None if self._lost(topic) else self.due_at(self.processed)
+            return None if self.lost(topic) else self.due_at(self.processed)
         if over is not None or not stays or self.stands is None:
             return None
         renew = now - self.committed_at >= renewal_interval(self.tp, longest)
@@ -356,17 +368,11 @@ class Partition:
 
     def due_letters(self, topic: Topic) -> Due | None:
         """Return the offset that is to be committed together with dead letters of records before it."""
-        if self.rejected and self.outstanding and self.processed is not None:
-            return None if self._lost(topic) else self._due_with_letters(self.processed)
+        if self.needs_letters and self.processed is not None:
+            return None if self.lost(topic) else self._due_with_letters(self.processed)
         over = self.pass_over
-        ready = over is not None and over.letter and self._stays(topic) and not self.outstanding
+        ready = over is not None and over.letter and self.stays(topic) and not self.outstanding
         return self.due_at(over.offset + 1) if over is not None and ready else None
-
-    def _stays(self, topic: Topic) -> bool:
-        return not (self.refused or self.closing or topic.recreated)
-
-    def _lost(self, topic: Topic) -> bool:
-        return topic.recreated and topic.is_at(self.source.place)
 
     def due_at(self, offset: int) -> Due:
         """Return `offset`, to be committed."""

@@ -114,10 +114,8 @@ class Shards:
                         of_place.setdefault(other.tp, other.due_at(other.stands))
 
     def _may_commit(self, partition: Partition, letters: bool) -> bool:
-        topic = self._topics[partition.tp[0]]
-        lost = topic.recreated and topic.is_at(partition.source.place)
-        with_letters = bool(partition.rejected) and partition.outstanding
-        return partition.restored and not (partition.refused or lost) and (letters or not with_letters)
+        lost = partition.refused or partition.lost(self._topics[partition.tp[0]])
+        return partition.restored and not lost and (letters or not partition.needs_letters)
 
     def uncommitted(self) -> frozenset[TopicPartition]:
         """Return the partitions with state of which something is to be committed before more is planned."""
