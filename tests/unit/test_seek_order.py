@@ -6,7 +6,8 @@ import pytest
 
 from muster.consumer.source.batch_size import Bounds
 from muster.core.model import Seek
-from muster.core.positions import Committed, Note, format_stamp, noted, passed_by
+from muster.core.ownership import Partition, Source
+from muster.core.positions import NO_NOTE, Committed, Note, format_stamp, noted, passed_by
 from muster.core.seeking import new_id
 from tests.support.planned_consumer import PlannedConsumer, PlannedKafka
 
@@ -87,3 +88,10 @@ def test_commit_from_before_a_seek_has_been_passed() -> None:
     present = Committed(10, format_stamp("c", "A", Note("s2")))
     assert "seek s2" in passed_by(present, Committed(80, format_stamp("c", "A", Note("s1"))))
     assert passed_by(present, Committed(80, format_stamp("c", "A", Note("s2")))) == ""
+
+
+def test_seek_without_offset_cannot_be_carried_out() -> None:
+    partition = Partition(TP, Source("kafka:9092", "g", "A"), processed=80)
+    with pytest.raises(ValueError, match="topic 't', partition 0: seek 's2' has no offset"):
+        partition.carry_out(TAKEN_BACK)
+    assert (partition.processed, partition.note, partition.seek) == (80, NO_NOTE, None)

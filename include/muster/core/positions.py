@@ -207,11 +207,9 @@ def start(position: int | None, committed: Committed | None, topic_id: str, earl
     return go_on(max(known), earliest) if known else Start(earliest)
 
 
-def sought(position: int | None, start: Start, offset: int | None, earliest: int, end: int) -> Start:
-    """Choose where a partition goes on that is sought to `offset`, as far as Kafka still has that. Without the seek,
-    or with None, it is `start`; `position` is as for `start()`."""
-    if offset is None:
-        return start
+def sought(position: int | None, start: Start, offset: int, earliest: int, end: int) -> Start:
+    """Choose where a partition goes on that is sought to `offset`, as far as Kafka still has that. Without the seek
+    it is `start`; `position` is as for `start()`."""
     at = min(max(offset, earliest), max(end, earliest))
     before = start.offset if position is None else position
     return Start(at, Jump(before, at, Why.SEEK) if at != before else None)

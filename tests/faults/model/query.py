@@ -175,12 +175,14 @@ class Query:
         again: Mapping[TopicPartition, int],
         seek: Seek,
     ) -> Start:
-        """Where a partition goes on that is sought, as the source decides it."""
+        """Where a partition goes on that is sought, or whose seek was taken back, as the source decides it."""
+        if seek.offset is None:
+            return start
         kafka = self.process.world.kafka
         stood = self.stands.get(key[0], {}).get(key[1])
         position = None if stood is None else again.get(key, stood[1])
         begin = kafka.begin(kafka.record(key, source.group_id))
-        end = begin if key[0] in kafka.small else max(start.offset, seek.offset or 0)
+        end = begin if key[0] in kafka.small else max(start.offset, seek.offset)
         return positions.sought(position, start, seek.offset, begin, end)
 
     def _cut_off(self, topic: str) -> bool:

@@ -300,9 +300,11 @@ class Partition:
         self.note = replace(self.note, deaths=deaths)
 
     def carry_out(self, seek: Seek) -> None:
-        """Go on where a seek says."""
+        """Go on where a seek says. Raises `ValueError` for one that was taken back, which says no offset."""
+        if (at := seek.offset) is None:
+            raise ValueError(f"topic {self.tp[0]!r}, partition {self.tp[1]}: seek {seek.id!r} has no offset")
         self.note, self.seek = self.note.after(seek), seek
-        self.start = self.processed = at = seek.offset or 0
+        self.start = self.processed = at
         self.rejected = {one: error for one, error in self.rejected.items() if one < at}
 
     def done(self, end: int, changed: bool, rejected: Mapping[int, str], now: float) -> None:
