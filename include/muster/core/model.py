@@ -8,7 +8,7 @@ them once (`muster.core.wire` for ZooKeeper nodes and status answers).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -28,7 +28,6 @@ from muster.core.lenient import (
     Text,
     Texts,
     Wire,
-    count,
     each,
     list_of,
     lists,
@@ -314,10 +313,10 @@ class Restore:
     """How far the state of a partition is restored: `read` of `total` offsets of its changelog (None while it waits
     for its turn), at `rate` a second. It came further `still` seconds ago."""
 
-    read: int
-    total: int | None
-    rate: float
-    still: float
+    read: Annotated[int, named("restored", Count)]
+    total: MaybeCount
+    rate: Duration
+    still: Annotated[float, Wire(measure, lambda seconds: round(seconds, 1), required=True)]
 
     @property
     def left(self) -> float | None:
@@ -342,13 +341,13 @@ class ShardState:
     `restore` is set while it is restored. `differs` says why it does not run until a person chooses.
     """
 
-    keys: int = 0
-    bytes: int = 0
-    offset: int | None = None
-    commit: int = 0
+    keys: Count = 0
+    bytes: Count = 0
+    offset: MaybeCount = None
+    commit: Count = 0
     restore: Restore | None = None
-    differs: str = ""
-    late: int = 0
+    differs: Text = ""
+    late: Count = 0
 
 
 def _read_stored(value: object) -> Mapping[str, Stored] | None:
@@ -365,24 +364,17 @@ def _write_stored(sinks: Mapping[str, Stored]) -> dict[str, object]:
 
 
 def _read_shard(value: object) -> ShardState | None:
-    if not isinstance(value, dict):
-        return None
-    keys, size, commit, restored, late = (
-        count(value.get(key)) or 0 for key in ("keys", "bytes", "commit", "restored", "late")
-    )
-    rate, still = (measure(value.get(key)) for key in ("rate", "still"))
-    restore = None if still is None else Restore(restored, count(value.get("total")), rate or 0.0, still)
-    offset, differs = count(value.get("offset")), text(value.get("differs"))
-    return ShardState(keys, size, offset, commit, restore, differs, late)
+    """Read a shard; the fields of its restore stand beside its own."""
+    shard = read(ShardState, value)
+    return None if shard is None else replace(shard, restore=read(Restore, value))
 
 
 def _write_shard(shard: ShardState) -> dict[str, object]:
     if shard.differs:
         return {"differs": shard.differs}
-    if (found := shard.restore) is not None:
-        rate, still = round(found.rate, 1), round(found.still, 1)
-        return {"restored": found.read, "total": found.total, "rate": rate, "still": still}
-    return {key: getattr(shard, key) for key in ("keys", "bytes", "offset", "commit", "late")}
+    if shard.restore is not None:
+        return write(shard.restore)
+    return {key: said for key, said in write(shard).items() if key != "differs"}
 
 
 _STORED = Wire(
