@@ -135,7 +135,7 @@ class Failing:
 
         Returns whether that is known already, and no fault of the others, which may just have nothing to read.
         """
-        with self._shared.change() as own:
+        with self._shared.locked() as own:
             now = self._clock()
             self._apart.tried(ranges)
             alone = self._fails_alone(ranges) and bool(own.held.keys() - self.turns.suspects.keys())

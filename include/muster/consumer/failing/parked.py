@@ -167,7 +167,7 @@ class ParkedPartitions:
 
     def pass_over(self, tp: TopicPartition, answer: Answer, by: str, now: float) -> bool:
         """Pass over the record of a partition; False if that is closing, or does not stand before it."""
-        with self._shared.change() as own:
+        with self._shared.locked() as own:
             over = PassOver(self.all[tp].offset, answer is Answer.DEAD_LETTER)
             if not own.pass_over(tp, over):
                 return False
