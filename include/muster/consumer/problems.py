@@ -16,7 +16,7 @@ UNCOMMITTED = "uncommitted"
 """The key of the problem that partitions are held back."""
 UNREAD = "unread "
 """What the keys of the problems begin with that partitions cannot be read."""
-DOUBTED = "doubted "
+DOUBTED = "doubted"
 """What the keys of the problems begin with that partitions are read apart."""
 LOG_AGAIN = 60.0
 """Seconds until a problem that lasts is logged again, if its message is another one by then."""

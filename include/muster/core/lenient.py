@@ -21,7 +21,8 @@ MOST_ERRORS = 20
 MOST_ENTRIES = 1_000
 MOST_RANGES = 200
 """Entries that are kept of a list."""
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+"""A partition's number as text."""
 
 _T = TypeVar("_T")
 
@@ -130,7 +131,7 @@ def of_partitions(value: object, one: Callable[[object], _T | None]) -> dict[int
     return {
         int(key): found
         for key, entry in (value.items() if isinstance(value, dict) else ())
-        if isinstance(key, str) and _NUMBER.fullmatch(key) and (found := one(entry)) is not None
+        if isinstance(key, str) and NUMBER.fullmatch(key) and (found := one(entry)) is not None
     }
 
 

@@ -7,7 +7,6 @@ taken apart again, so looking again costs little.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
+from muster.core.lenient import NUMBER
 from muster.core.model import TopicSnapshot
 from muster.core.wire import (
     MAX_PARTITION,
@@ -30,7 +30,6 @@ from muster.edges.zookeeper_session import AccessDeniedError, Operation
 NODES_AT_ONCE = 200
 """So many nodes are read in one request: an answer of some hundred kB, while the next is on its way."""
 
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _Outcome = TopicSnapshot | WireError
 
 
@@ -151,7 +150,7 @@ def _readable(operation: Operation, outcome: Any, what: str) -> Any:
 
 @lru_cache(maxsize=65_536)  # the same numbers stand below every topic
 def _number(name: str) -> int | None:
-    return int(name) if _NUMBER.fullmatch(name) and int(name) <= MAX_PARTITION else None
+    return int(name) if NUMBER.fullmatch(name) and int(name) <= MAX_PARTITION else None
 
 
 def is_partition(name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from muster.consumer.failing.parked import DEATHS_ALONE, ParkedPartitions
 from muster.consumer.failing.unreadable import Unreadable
 from muster.consumer.measures import Counters
-from muster.consumer.problems import DOUBTED, HANDLER, UNCOMMITTED, Problems, named
+from muster.consumer.problems import DOUBTED, HANDLER, UNCOMMITTED, Problems, named, of_partition
 from muster.consumer.shared import Shared
 from muster.consumer.stateless import Stateless
 from muster.core.apart import Apart
@@ -122,7 +122,7 @@ class Failing:
     def _follow_doubts(self, caught_up: Collection[TopicPartition] = ()) -> None:
         parked = self._parked.all.keys()
         self._apart.follow(parked, caught_up)
-        words = {f"{DOUBTED}{tp[0]} [{tp[1]}]": text for tp, text in self._apart.words(parked).items()}
+        words = {of_partition(DOUBTED, tp): text for tp, text in self._apart.words(parked).items()}
         self._problems.note_all(DOUBTED, words)
 
     # -- what was tried -----------------------------------------------------------------------------------

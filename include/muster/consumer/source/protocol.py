@@ -11,9 +11,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.core.lenient import NUMBER
+
 NEXT_PATH = "/source/next"
 
-PartitionText = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
+PartitionText = Annotated[str, Field(pattern=f"^({NUMBER.pattern})$")]
 OffsetsJson = dict[str, dict[PartitionText, tuple[int, int]]]
 """`{topic: {"3": [from, to]}}`, as Spark stores it: the records from `from` up to, not including, `to`.
 Partition numbers are text because Spark keeps offsets as JSON."""

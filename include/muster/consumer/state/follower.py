@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from muster.consumer.agent import Agent
+from muster.consumer.problems import of_partition
 from muster.consumer.state.errors import StateError, StateStoreError
 from muster.consumer.state.shards import States
 from muster.consumer.state.store import Mark, Store
@@ -247,7 +248,7 @@ class Follower:
             if why is None
             else f"topic {tp[0]!r}, partition {tp[1]}: no copy of its state is kept: {why}"
         )
-        self._agent.problems.note(f"standby {tp[0]} [{tp[1]}]", said)
+        self._agent.problems.note(of_partition("standby", tp), said)
 
     def _look(self, sources: Mapping[str, Source], beat: Beat) -> None:
         """Look at the stores on the disk that are not open, and at the ends of their changelogs."""

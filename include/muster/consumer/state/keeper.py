@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from muster.consumer.agent import Agent
+from muster.consumer.problems import of_partition
 from muster.consumer.state.errors import StateError, StateStoreError
 from muster.consumer.state.position import ANYWHERE
 from muster.consumer.state.shards import States
@@ -153,4 +154,4 @@ class Keeper:
 
 def _problem(tp: TopicPartition) -> str:
     """Return the key of the problem of a shard that is not taken up."""
-    return f"state {tp[0]} [{tp[1]}]"
+    return of_partition("state", tp)

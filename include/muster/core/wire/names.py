@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
+from muster.core.lenient import NUMBER
 from muster.core.model import TopicSnapshot
 
 PROTOCOL = 2
@@ -25,7 +26,6 @@ SEEK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the id of a seek may be."""
 TOPIC_ID = SEEK_ID
 """What Kafka's id of a topic may be, too."""
-NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
