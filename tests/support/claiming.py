@@ -43,6 +43,6 @@ class ClaimingAgent(Agent):
         super().__post_init__()
         self.shared.after_change.insert(0, self._claim)
 
-    def _claim(self) -> None:
-        claim(self._ownership, self.clock(), self.group)
-        look(self._ownership)
+    def _claim(self, own: Ownership) -> None:
+        claim(own, self.clock(), self.group)
+        look(own)

@@ -85,7 +85,7 @@ class Agent:
     outside: Outside = field(init=False)
     measures: HeldMeasures = field(default_factory=HeldMeasures, init=False)
     _ownership: Ownership = field(init=False)
-    _counters: Counters = field(default_factory=Counters, init=False)
+    _counters: Counters = field(init=False)
     _token: str | None = field(default=None, init=False)
     _query_error: str = field(default="", init=False)
     _handler_failed: bool = field(default=False, init=False)
@@ -105,39 +105,17 @@ class Agent:
             self.holder if self.fencing else "",
         )
 
-        def clock() -> float:
-            return self.clock()
+        shared = self.shared = Shared(own, lambda: self.clock())  # noqa: PLW0108  tests set it later
+        self.problems, self._counters = shared.problems, shared.counters
+        self.blocks = Blocks(shared)
+        parked = self.parked = ParkedPartitions(shared, self.fail_on_data_loss)
+        failing = self.failing = Failing(shared, parked, self.states, self.handler_of, self.on_poison)
+        self.answers = Answers(shared, failing, parked, self.states, self._in_handler)
+        self.outside = Outside(shared)
+        shared.after_change += [self._measure, self.outside.follow, parked.follow, failing.follow]
 
-        shared = self.shared = Shared(own)
-        problems = self.problems = Problems(clock)
-        self.blocks = Blocks(shared, problems, self._counters, clock)
-        parked = self.parked = ParkedPartitions(shared, problems, self.fail_on_data_loss)
-        failing = self.failing = Failing(
-            shared,
-            problems,
-            self._counters,
-            parked,
-            lambda: self.states,
-            self.handler_of,
-            self.on_poison,
-            clock,
-        )
-        self.answers = Answers(
-            shared,
-            problems,
-            failing,
-            parked,
-            lambda: self.states,
-            lambda tp: self._batch_began is not None and tp in self._under_way,
-            clock,
-        )
-        self.outside = Outside(shared, problems, self._counters, clock)
-        shared.after_change += [
-            lambda: self.measures.follow(own.held, self.clock()),
-            lambda: self.outside.follow(own),
-            parked.follow,
-            failing.follow,
-        ]
+    def _measure(self, own: Ownership) -> None:
+        self.measures.follow(own.held, self.clock())
 
     # -- from ZooKeeper -----------------------------------------------------------------------------------
 
@@ -295,7 +273,7 @@ class Agent:
                 self.parked.sought(tp)
                 self._counters.left_out.sought(tp, own.held[tp].claim_epoch)
             self._counters.seeks += len(sought or {})
-            self.parked.follow()
+            self.parked.follow(own)
             self.parked.park_losses(losses or {}, ends.keys())
             lost = self._count(jumps or {})
             caught_up = self.measures.seen(ends, own.held, self.clock())
@@ -418,6 +396,9 @@ class Agent:
             self._counters.handler_failures += 1
             self.parked.park_timer(tp, why)
 
+    def _in_handler(self, tp: TopicPartition) -> bool:
+        return self._batch_began is not None and tp in self._under_way
+
     @property
     def idle(self) -> bool:
         """Whether no handler is at work."""
@@ -522,8 +503,7 @@ class Agent:
     def view(self) -> AgentSnapshot:
         """Return everything at one moment."""
         with self.shared.locked():
-            for follow in self.shared.after_change:
-                follow()
+            self.shared.follow()
             own, now = self._ownership, self.clock()
             took = 0.0 if self._batch_began is None else now - self._batch_began
             return AgentSnapshot(

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
-from muster.consumer.measures import Counters
-from muster.consumer.problems import Problems, of_partition
+from muster.consumer.problems import of_partition
 from muster.consumer.shared import Shared
 from muster.core.model import TopicPartition
 from muster.core.ownership import Ownership
@@ -30,16 +29,10 @@ meanwhile, so that 'closed' is not read from it."""
 
 
 class Blocks:
-    """The blocks, refusals and doubts of one consumer, and the readings that they wait for. Thread-safe; `clock` is
-    monotonic, in seconds."""
+    """The blocks, refusals and doubts of one consumer, and the readings that they wait for. Thread-safe."""
 
-    def __init__(
-        self, shared: Shared, problems: Problems, counters: Counters, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._problems = problems
-        self._counters = counters
-        self._clock = clock
         self.wake_reader = threading.Event()
         """Is set whenever `reading_wanted` gets something."""
         self.refusals = Refusals()
@@ -84,9 +77,9 @@ class Blocks:
         """Close a partition as it stands, because its commit was refused for good. `why` is for people."""
         with self._shared.change() as own:
             if own.refuse(tp, claim_epoch):
-                self._counters.refused_commits += 1
-                self.refusals.note(tp, why, self._clock(), self._want_reading())
-                self._problems.note(of_partition("fenced", tp), why)
+                self._shared.counters.refused_commits += 1
+                self.refusals.note(tp, why, self._shared.clock(), self._want_reading())
+                self._shared.problems.note(of_partition("fenced", tp), why)
 
     def owns_still(self, tp: TopicPartition, claim_epoch: int, since: float) -> bool | None:
         """Return whether this consumer still owns a partition that it holds under this claim epoch, by ZooKeeper and
@@ -99,7 +92,7 @@ class Blocks:
                 return False
             doubt = self._doubts.all.get(tp)
             if doubt is None or doubt.at < since:
-                self._doubts.note(tp, "", self._clock(), self._want_reading())
+                self._doubts.note(tp, "", self._shared.clock(), self._want_reading())
                 return None
             return True if doubt.over else None
 
@@ -150,13 +143,15 @@ class Blocks:
     def asks_discovery(self) -> bool:
         """Whether partitions that were refused, or are in doubt, wait for nothing but `is_registered`."""
         with self._shared.locked():
-            return any(each.wait_for_discovery(self._clock()) for each in (self.refusals, self._doubts))
+            return any(
+                each.wait_for_discovery(self._shared.clock()) for each in (self.refusals, self._doubts)
+            )
 
     def _allow_ready(self, own: Ownership) -> None:
-        self._doubts.take_ready(self._clock())
-        for tp in self.refusals.take_ready(self._clock()):
+        self._doubts.take_ready(self._shared.clock())
+        for tp in self.refusals.take_ready(self._shared.clock()):
             own.allow(tp)
-            self._problems.note(of_partition("fenced", tp), None)
+            self._shared.problems.note(of_partition("fenced", tp), None)
 
     def _want_reading(self) -> int:
         self._wanted += 1

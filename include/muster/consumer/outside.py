@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
-from muster.consumer.measures import Counters
-from muster.consumer.problems import Problems, of_partition
+from muster.consumer.problems import of_partition
 from muster.consumer.shared import Shared
 from muster.core.model import TopicPartition
 from muster.core.ownership import Ownership, Place, Topic
@@ -16,15 +15,10 @@ SHOWN_FOR = 600.0
 
 
 class Outside:
-    """Takes what was seen in Kafka to the ownership, and says it. Thread-safe; `clock` is monotonic, in seconds."""
+    """Takes what was seen in Kafka to the ownership, and says it. Thread-safe."""
 
-    def __init__(
-        self, shared: Shared, problems: Problems, counters: Counters, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._problems = problems
-        self._counters = counters
-        self._clock = clock
         self._set: dict[TopicPartition, float] = {}
         """When another program had set the committed offset of a partition."""
 
@@ -35,7 +29,7 @@ class Outside:
                 own.identify(name, place, ids.get(name, ""), name in gone)
                 topic = own.topics[name]
                 if topic.source is None or topic.is_at(place):
-                    self._problems.note(identity(name), _what_is_wrong(topic, place))
+                    self._shared.problems.note(identity(name), _what_is_wrong(topic, place))
 
     def set_by_others(self, found: Mapping[TopicPartition, Committed | None], group_id: str) -> None:
         """Say that another program has set the committed offsets of these partitions, or deleted them (None). What
@@ -46,9 +40,9 @@ class Outside:
                 if partition is None:
                     continue
                 partition.set_by_others()
-                self._counters.foreign_commits += 1
-                self._set[tp] = self._clock()
-                self._problems.note(
+                self._shared.counters.foreign_commits += 1
+                self._set[tp] = self._shared.clock()
+                self._shared.problems.note(
                     of_partition(OFFSET_PROBLEM, tp),
                     f"its committed offset was {_what_became(there, group_id)}; this consumer goes on at "
                     f"{partition.stands} and commits that again. To have it go on elsewhere: muster seek {tp[0]} "
@@ -57,10 +51,10 @@ class Outside:
 
     def follow(self, own: Ownership) -> None:
         """Say no more of what is not held, or was long ago. Under the lock."""
-        now = self._clock()
+        now = self._shared.clock()
         for tp in [tp for tp, at in self._set.items() if tp not in own.held or now - at > SHOWN_FOR]:
             del self._set[tp]
-            self._problems.note(of_partition(OFFSET_PROBLEM, tp), None)
+            self._shared.problems.note(of_partition(OFFSET_PROBLEM, tp), None)
 
 
 def identity(topic: str) -> str:

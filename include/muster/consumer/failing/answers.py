@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 
 from muster.consumer.failing.failing import Failing, stopped_key
 from muster.consumer.failing.parked import ParkedPartitions
-from muster.consumer.problems import Problems
 from muster.consumer.shared import Shared
 from muster.consumer.stateless import Stateless
 from muster.core.model import FailingRecord, PastFailure, TopicPartition
@@ -21,31 +20,27 @@ log = logging.getLogger(__name__)
 
 class Answers:
     """Says which records wait for an answer, and takes it. Thread-safe. `in_handler` tells whether records of a
-    partition are with the handler now; `clock` is monotonic, in seconds."""
+    partition are with the handler now."""
 
     def __init__(
         self,
         shared: Shared,
-        problems: Problems,
         failing: Failing,
         parked: ParkedPartitions,
-        states: Callable[[], Stateless],
+        states: Stateless,
         in_handler: Callable[[TopicPartition], bool],
-        clock: Callable[[], float],
     ) -> None:
         self._shared = shared
-        self._problems = problems
         self._failing = failing
         self._parked = parked
         self._states = states
         self._in_handler = in_handler
-        self._clock = clock
 
     @property
     def failing(self) -> dict[TopicPartition, FailingRecord]:
         """The records that the handler fails with alone, unless that can be no record's fault."""
         with self._shared.locked() as own:
-            now = self._clock()
+            now = self._shared.clock()
             asked = self._failing.poison.waiting(now).keys() - own.not_read(now).keys()
             found = {
                 tp: FailingRecord(record.offset, record.failure.text, record.failures, tp in asked)
@@ -81,7 +76,7 @@ class Answers:
             if found is None or found.offset != offset or found.answer == answer:
                 return False
             if answer is Answer.WAIT:
-                self._failing.poison.wait(tp[0], Failure(found.error).kind, self._clock())
+                self._failing.poison.wait(tp[0], Failure(found.error).kind, self._shared.clock())
                 return True
             self._failing.too_large.pop((tp, offset), None)
             if tp in self._parked.damaged and answer is Answer.DEAD_LETTER:
@@ -101,7 +96,7 @@ class Answers:
         self._failing.poison.answered(topic)
         with self._shared.locked() as own:
             own.stop(topic, False)
-        self._problems.note(stopped_key(topic), None)
+        self._shared.problems.note(stopped_key(topic), None)
         for tp, why in self._parked.all.items():
             if tp[0] == topic and why.stopped and why.answer is None:
                 self._parked.unpark(tp)
@@ -113,7 +108,7 @@ class Answers:
         with self._shared.locked() as own:
             if tp in (doubts := own.in_doubt()):
                 own.held[tp].doubt(doubts[tp].alone_again())
-        self._failing.turns.again(tp, self._clock())
+        self._failing.turns.again(tp, self._shared.clock())
         self._parked.unpark(tp)
         return True
 
@@ -122,7 +117,7 @@ class Answers:
             if self._in_handler(tp):
                 return False
             self._failing.park(tp)
-        return self._parked.pass_over(tp, answer, by, self._clock())
+        return self._parked.pass_over(tp, answer, by, self._shared.clock())
 
     def _answer_loss(self, tp: TopicPartition, answer: Answer, by: str) -> bool:
         if answer is Answer.DEAD_LETTER or self._parked.all[tp].answer is not None:
@@ -130,7 +125,7 @@ class Answers:
         if answer is Answer.RETRY:
             self._parked.unpark(tp)
         else:
-            self._parked.decided(tp, answer, by, self._clock())
+            self._parked.decided(tp, answer, by, self._shared.clock())
         return True
 
     def _answer_timer(self, tp: TopicPartition, answer: Answer, by: str) -> bool:
@@ -140,7 +135,7 @@ class Answers:
             log.warning(
                 "topic %r, partition %d: %s; it is dropped, by %s", *tp, self._parked.all[tp].error, by
             )
-            self._states().drop_timer(tp)
+            self._states.drop_timer(tp)
         self._parked.unpark(tp)
         return True
 
@@ -154,7 +149,7 @@ class Answers:
     def standing_due(self) -> list[tuple[TopicPartition, int, StandingAnswer]]:
         """Return the records that are due a standing answer, with it. Where one stops, a person is asked."""
         with self._shared.change() as own:
-            now, found, suspects = self._clock(), [], self._failing.turns.suspects
+            now, found, suspects = self._shared.clock(), [], self._failing.turns.suspects
             for tp in suspects.keys() - self._parked.all.keys() - own.not_read(now).keys():
                 if (one := self._failing.poison.stands(tp, now)) is not None:
                     found.append((tp, suspects[tp].offset, one))
@@ -172,6 +167,6 @@ class Answers:
                 return True
             if not self._leave_out(tp, one.answer, f"the standing answer of {one.by} ({one.why})"):
                 return False
-            self._failing.poison.stood(tp, self._clock())
+            self._failing.poison.stood(tp, self._shared.clock())
             self._failing.say()
             return True

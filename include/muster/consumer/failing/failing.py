@@ -6,14 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from muster.consumer.failing.parked import DEATHS_ALONE, ParkedPartitions
 from muster.consumer.failing.unreadable import Unreadable
-from muster.consumer.measures import Counters
-from muster.consumer.problems import DOUBTED, HANDLER, UNCOMMITTED, Problems, named, of_partition
+from muster.consumer.problems import DOUBTED, HANDLER, UNCOMMITTED, named, of_partition
 from muster.consumer.shared import Shared
 from muster.consumer.stateless import Stateless
 from muster.core.apart import Apart
 from muster.core.failures import Failures
 from muster.core.model import OffsetRange, TopicPartition
-from muster.core.ownership import HELD_BACK, Due
+from muster.core.ownership import HELD_BACK, Due, Ownership
 from muster.core.parking import Answer, OnPoison
 from muster.core.poison import Poison
 from muster.core.turns import Failure, Suspect
@@ -25,35 +24,29 @@ class Failing:
     """Gives turns, and judges the batches that were tried. Its methods take the lock.
 
     `on_poison` is what becomes of a poison record; `on_stop` is called with the name of the one that this consumer
-    stops for. `clock` is monotonic, in seconds.
+    stops for.
     """
 
     def __init__(
         self,
         shared: Shared,
-        problems: Problems,
-        counters: Counters,
         parked: ParkedPartitions,
-        states: Callable[[], Stateless],
+        states: Stateless,
         handler_of: Callable[[str], int],
         on_poison: OnPoison,
-        clock: Callable[[], float],
     ) -> None:
         self._shared = shared
-        self._problems = problems
-        self._counters = counters
         self._parked = parked
         self._states = states
         self._handler_of = handler_of
         self._on_poison = on_poison
-        self._clock = clock
         self.on_stop: Callable[[str], None] = lambda _text: None
         self.poison = Poison(handler_of)
         self.turns = self.poison.turns
         self.failures = Failures()
+        self.unreadable = Unreadable(shared)
         with shared.locked() as own:
             self._apart = Apart(own, self.turns)
-            self.unreadable = Unreadable(own, problems, clock)
         self.too_large: dict[tuple[TopicPartition, int], str] = {}
         """Why the letters of rejected records could not be written, until a person answers."""
         self._error = ""
@@ -65,10 +58,10 @@ class Failing:
         was parked when the planner was made an offer."""
         with self._shared.locked() as own:
             may = {tp for tp in ready if tp not in own.held or own.held[tp].passed is None}
-            now = self._clock()
+            now = self._shared.clock()
             not_read = own.not_read(now)
             held_back = {tp: "" for tp, why in not_read.items() if why == HELD_BACK}
-            self._problems.note(
+            self._shared.problems.note(
                 UNCOMMITTED,
                 f"{named(held_back)}: {HELD_BACK}; nothing more is read until it has answered"
                 if held_back
@@ -80,15 +73,15 @@ class Failing:
             if again := self.unreadable.due(readable):
                 return dict.fromkeys(again)
             turn = self._apart.next(readable - self.unreadable.all.keys(), now)
-            most = self._states().most
+            most = self._states.most
             return {tp: _least(self._parked.before_damage(tp, limit), most(tp)) for tp, limit in turn.items()}
 
     def due_state(self, idle: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         """Return the partitions without records, of those, of which something of their state is due: of one handler's
         topics."""
-        due = self._states().due() & set(idle)
+        due = self._states.due() & set(idle)
         with self._shared.locked() as own:
-            due -= own.not_read(self._clock()).keys() | own.shards.uncommitted()
+            due -= own.not_read(self._shared.clock()).keys() | own.shards.uncommitted()
             due -= self._parked.all.keys()
             of = self._handler_of(min(due)[0]) if due else 0
             return frozenset(tp for tp in due if self._handler_of(tp[0]) == of)
@@ -96,7 +89,7 @@ class Failing:
     def _before_timers(self) -> set[TopicPartition]:
         """Return the partitions of shards of which a timer has failed: whichever is read, the timer fails again."""
         failed = [tp for tp, why in self._parked.all.items() if why.timer]
-        return {each for tp in failed for each in self._states().topics.shard(tp)}
+        return {each for tp in failed for each in self._states.topics.shard(tp)}
 
     def planned(
         self,
@@ -123,7 +116,7 @@ class Failing:
         parked = self._parked.all.keys()
         self._apart.follow(parked, caught_up)
         words = {of_partition(DOUBTED, tp): text for tp, text in self._apart.words(parked).items()}
-        self._problems.note_all(DOUBTED, words)
+        self._shared.problems.note_all(DOUBTED, words)
 
     # -- what was tried -----------------------------------------------------------------------------------
 
@@ -136,7 +129,7 @@ class Failing:
         Returns whether that is known already, and no fault of the others, which may just have nothing to read.
         """
         with self._shared.locked() as own:
-            now = self._clock()
+            now = self._shared.clock()
             self._apart.tried(ranges)
             alone = self._fails_alone(ranges) and bool(own.held.keys() - self.turns.suspects.keys())
             if rejected:
@@ -162,7 +155,7 @@ class Failing:
         """Take note that the handler returned from a batch, and has `rejected` some of its records; `ranges` are the
         parts that are not empty of what was `tried`."""
         with self._shared.locked():
-            now = self._clock()
+            now = self._shared.clock()
             self._follow_doubts()
             self.unreadable.forget(ranges)
             if ranges:
@@ -198,7 +191,7 @@ class Failing:
         if self._on_poison is OnPoison.PARK or tp in self._parked or not self.poison.gets_letter(tp, now):
             return
         self.park(tp)
-        self._counters.poison += 1
+        self._shared.counters.poison += 1
         if self._on_poison is OnPoison.STOP:
             self.on_stop(self._parked.text(tp))
             return
@@ -215,7 +208,7 @@ class Failing:
         with self._shared.locked():
             for tp, offsets in self._with_large_letters(rejected).items():
                 return self.too_large[tp, offsets[0]]
-            return self.poison.may_reject(ranges, rejected, self._clock())
+            return self.poison.may_reject(ranges, rejected, self._shared.clock())
 
     def _with_large_letters(self, rejected: Rejected) -> dict[TopicPartition, list[int]]:
         """Return those whose letters are too large for their topic; only partitions that have some."""
@@ -233,7 +226,7 @@ class Failing:
                 if standing is None or standing.answer is Answer.DEAD_LETTER:
                     letters.setdefault(tp, {})[offset] = error
                 else:
-                    self._counters.skipped[tp[0]] = self._counters.skipped.get(tp[0], 0) + 1
+                    self._shared.counters.skipped[tp[0]] = self._shared.counters.skipped.get(tp[0], 0) + 1
         return letters
 
     def _stop_before(
@@ -257,14 +250,14 @@ class Failing:
         with self._shared.locked() as own:
             for topic, why in self.poison.stopped.items():
                 own.stop(topic, True)
-                self._problems.note(
+                self._shared.problems.note(
                     stopped_key(topic),
                     f"nothing of it is left out until a person answers about one of its records: {why}",
                 )
 
     def passed_over(self, tp: TopicPartition, due: Due) -> None:
         """Take note that Kafka has the offset after a record, about which something was decided."""
-        self.poison.passed_over(tp, due.offset, self._clock())
+        self.poison.passed_over(tp, due.offset, self._shared.clock())
         self._parked.unpark(tp)
         self.say()
 
@@ -274,25 +267,24 @@ class Failing:
             parked = self._parked.all
             suspects = {tp: suspect for tp, suspect in self.turns.suspects.items() if tp not in parked}
             if not suspects:
-                self._problems.note(HANDLER, None)
+                self._shared.problems.note(HANDLER, None)
                 return
             others = len(own.held) - len(suspects) - len(parked)
-            self._problems.note(
+            self._shared.problems.note(
                 HANDLER,
                 f"the handler failed: {self._error}; it is tried again with "
                 f"{named({tp: _failures(suspect) for tp, suspect in suspects.items()})}, while the other "
                 f"{others} partitions go on",
             )
 
-    def follow(self) -> None:
-        """Forget what is not held any more."""
-        with self._shared.locked() as own:
-            for topic in self.poison.stopped.keys() - {tp[0] for tp in own.held}:
-                self._problems.note(stopped_key(topic), None)
-            self.unreadable.forget(self.unreadable.all.keys() - own.held.keys())
-            if gone := self.turns.suspects.keys() - own.held.keys():
-                self.turns.forget(gone)
-                self.say()
+    def follow(self, own: Ownership) -> None:
+        """Forget what is not held any more. Under the lock."""
+        for topic in self.poison.stopped.keys() - {tp[0] for tp in own.held}:
+            self._shared.problems.note(stopped_key(topic), None)
+        self.unreadable.forget(self.unreadable.all.keys() - own.held.keys())
+        if gone := self.turns.suspects.keys() - own.held.keys():
+            self.turns.forget(gone)
+            self.say()
 
 
 def stopped_key(topic: str) -> str:

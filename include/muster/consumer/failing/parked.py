@@ -7,11 +7,11 @@ import time
 from collections.abc import Collection, Mapping
 
 from muster.consumer.measures import words
-from muster.consumer.problems import Problems, of_partition
+from muster.consumer.problems import of_partition
 from muster.consumer.shared import Shared
 from muster.core.deaths import Deaths
 from muster.core.model import TopicPartition
-from muster.core.ownership import Due, PassOver
+from muster.core.ownership import Due, Ownership, PassOver
 from muster.core.parking import Answer, Parked, Parking
 from muster.core.positions import Jump
 from muster.core.turns import Suspect
@@ -29,9 +29,8 @@ class ParkedPartitions:
     `fail_on_data_loss`: a partition is parked of which Kafka has no more what is to be read next.
     """
 
-    def __init__(self, shared: Shared, problems: Problems, fail_on_data_loss: bool) -> None:
+    def __init__(self, shared: Shared, fail_on_data_loss: bool) -> None:
         self._shared = shared
-        self._problems = problems
         self.fail_on_data_loss = fail_on_data_loss
         self._parking = Parking()
         self.damaged: dict[TopicPartition, ReadFailure] = {}
@@ -61,7 +60,7 @@ class ParkedPartitions:
     def park(self, tp: TopicPartition, why: Parked, text: str) -> None:
         """Read a partition no more, and say why."""
         self._parking.park(tp, why)
-        self._problems.note(_key(tp), text)
+        self._shared.problems.note(_key(tp), text)
 
     def park_suspect(self, tp: TopicPartition, record: Suspect) -> None:
         """Park a partition before a record that fails alone."""
@@ -144,16 +143,13 @@ class ParkedPartitions:
     def unpark(self, tp: TopicPartition) -> None:
         """Read a partition again."""
         self._parking.free(tp)
-        self._problems.note(_key(tp), None)
+        self._shared.problems.note(_key(tp), None)
 
-    def follow(self) -> None:
+    def follow(self, own: Ownership) -> None:
         """Read partitions again that are closed, or that go on somewhere else than before their poison record."""
-        with self._shared.locked() as own:
-            held = own.held
-            for tp in self._parking.keep(
-                lambda tp, why: tp in held and held[tp].planned in {None, why.offset}
-            ):
-                self._problems.note(_key(tp), None)
+        held = own.held
+        for tp in self._parking.keep(lambda tp, why: tp in held and held[tp].planned in {None, why.offset}):
+            self._shared.problems.note(_key(tp), None)
 
     def sought(self, tp: TopicPartition) -> None:
         """Forget what stood in the way of a partition that goes on elsewhere."""
@@ -178,11 +174,13 @@ class ParkedPartitions:
         """Ask again about a record that was to be passed over with a letter, which cannot be written."""
         with self._shared.change() as own:
             if tp in self and own.keep(tp, due.claim_epoch, offset):
-                self._problems.note(_key(tp), _waits(tp, offset, self._parking.taken_back(tp, why).said))
+                self._shared.problems.note(
+                    _key(tp), _waits(tp, offset, self._parking.taken_back(tp, why).said)
+                )
 
     def text(self, tp: TopicPartition) -> str:
         """Return what is said of a parked partition."""
-        return self._problems.all[_key(tp)]
+        return self._shared.problems.all[_key(tp)]
 
 
 _HOW = "Have it retried, skipped or dead-lettered with 'muster retry-record', 'skip-record' or 'dead-letter-record'"

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 
-from muster.consumer.problems import SHOWN, UNREAD, Problems
+from muster.consumer.problems import SHOWN, UNREAD
+from muster.consumer.shared import Shared
 from muster.core.model import TopicPartition
-from muster.core.ownership import Ownership
 from muster.core.unread import RETRY, Kind, ReadFailure, Unread
 
 
 class Unreadable:
-    """Leaves partitions out of batches, and says why. Is called under the lock of `own`."""
+    """Leaves partitions out of batches, and says why. Is called under the lock."""
 
-    def __init__(self, own: Ownership, problems: Problems, clock: Callable[[], float]) -> None:
-        self._own = own
-        self._problems = problems
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
         self._unread = Unread()
 
     @property
@@ -27,12 +25,13 @@ class Unreadable:
 
     def due(self, ready: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those of `ready` that are to be tried now."""
-        return self._unread.due(ready, self._clock())
+        return self._unread.due(ready, self._shared.clock())
 
     def leave_out(self, failure: ReadFailure) -> None:
         """Leave out a partition, and what is held and cannot be read for the same reason: a right is a whole topic's,
         say."""
-        held = self._own.held
+        with self._shared.locked() as own:
+            held = own.held
         failed = {failure.tp} & held.keys()
         if failure.kind is Kind.RIGHT:
             failed |= {tp for tp in held if tp[0] == failure.tp[0]}
@@ -44,7 +43,7 @@ class Unreadable:
             tp: replace(failure, tp=tp, offset=at.get(tp, held[tp].planned or failure.offset))
             for tp in failed
         }
-        self._unread.note(failures, self._clock())
+        self._unread.note(failures, self._shared.clock())
         self._say()
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
@@ -58,7 +57,7 @@ class Unreadable:
         for (topic, _), failure in sorted(self.all.items()):
             reasons.setdefault(f"{UNREAD}{topic} ({failure.kind.lower()})", []).append(failure)
         again = f"Tried again every {RETRY:g} s, and the other partitions go on"
-        self._problems.note_all(
+        self._shared.problems.note_all(
             UNREAD, {key: f"{_words(failures)}. {again}" for key, failures in reasons.items()}
         )
 
