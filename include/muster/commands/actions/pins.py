@@ -34,7 +34,7 @@ def pin(
     before = consul.overrides.read()
     if (exclusion := before.exclusions.get((consumer, topic))) is not None:
         raise CommandError(f"consumer {exclusion}; include it first, or pin to another consumer")
-    check_pin(target, topic, partitions, consumer)
+    check_pin(target, before, topic, partitions, consumer)
     for partition in sorted(partitions):
         consul.overrides.pin(topic, partition, consumer, by=actor.name, why=actor.reason, at=actor.at)
     named = format_partitions(partitions)

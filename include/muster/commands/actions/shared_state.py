@@ -1,4 +1,4 @@
-"""What commands refuse because it would split a shard: topics that share their state have one consumer a number."""
+"""Refusals of commands that would split a shard: topics that share their state have one consumer a number."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from muster.commands.command import CommandError, listed
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
+    from muster.core.overrides import Overrides
 
 
 def others_of(target: Target, topic: str) -> list[str]:
@@ -16,11 +17,13 @@ def others_of(target: Target, topic: str) -> list[str]:
     return [each for each in target.cluster.state.together(topic) if each != topic]
 
 
-def check_pin(target: Target, topic: str, partitions: Collection[int], consumer: str) -> None:
+def check_pin(
+    target: Target, overrides: Overrides, topic: str, partitions: Collection[int], consumer: str
+) -> None:
     """Raise `CommandError` if a partition of the same shards is pinned to another consumer, or if the consumer does
     not take all of their topics."""
-    others = others_of(target, topic)
-    overrides = target.consul.overrides.read()
+    if not (others := others_of(target, topic)):
+        return
     for other in others:
         for partition in sorted(partitions):
             pin = overrides.pins.get((other, partition))
@@ -45,8 +48,9 @@ def check_pin(target: Target, topic: str, partitions: Collection[int], consumer:
 
 def check_exclusion(target: Target, consumer: str, topic: str) -> None:
     """Raise `CommandError` if no live consumer would take all topics that share their state, but some a part."""
-    others, membership = others_of(target, topic), target.consul.catalog.members().membership
-    if not others or membership is None:
+    if not (others := others_of(target, topic)):
+        return
+    if (membership := target.consul.catalog.members().membership) is None:
         return
     kept = {(consumer, topic), *target.consul.overrides.read().exclusions}
     for name, one in membership.live.items():
