@@ -498,7 +498,7 @@ class ClusterSettings(_Settings):
             )
         if wrong := why_not_shared(
             self.state,
-            [topic for group in self.state.groups for topic in group if self.topics.includes(topic)],
+            self.topics.includes,
             self.consumers.handlers,
             self.assignor.name,
             self.assignor.options,

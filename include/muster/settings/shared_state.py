@@ -1,9 +1,9 @@
-"""What topics that share their state need of the settings, so that no plan splits a shard."""
+"""Checks the settings of topics that share their state, so that no plan splits a shard."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from muster.core.assignors.co_partitioned import CoPartitioned
@@ -13,13 +13,13 @@ from muster.core.state_topics import StateTopics
 
 def why_not_shared(
     state: StateTopics,
-    read: Iterable[str],
+    reads: Callable[[str], bool],
     handlers: Iterable[str],
     assignor: str,
     options: Mapping[str, Any],
 ) -> str:
-    """Return why the topics of `state` cannot share it, '' if they can. `read` are those of them that the cluster
-    reads, `handlers` the patterns that choose one."""
+    """Return why the topics of `state` cannot share it, '' if they can. `reads` tells whether the cluster reads a
+    topic, `handlers` are the patterns that choose one."""
     named = [topic for group in state.groups for topic in group]
     patterns = [*handlers]
     for group in state.groups:
@@ -27,7 +27,7 @@ def why_not_shared(
             return f"{list(group)} are not two topics; write a topic with a state of its own without a list"
         if twice := [topic for topic in group if named.count(topic) > 1]:
             return f"topic {twice[0]!r} is named twice; it can share one state only"
-        if missing := [topic for topic in group if topic not in {*read}]:
+        if missing := [topic for topic in group if not reads(topic)]:
             return f"topic {missing[0]!r} is not one that the cluster reads; add it to 'topics'"
         if len({_handler(topic, patterns) for topic in group}) > 1:
             return f"topics {_listed(group)} have different handlers; one handler reads all that share their state"

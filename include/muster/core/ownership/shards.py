@@ -1,4 +1,4 @@
-"""What is so of the partitions of a shard together: with one number, of topics that share their state.
+"""Rules for the partitions of a shard together: those with one number, of topics that share their state.
 
 They have one claim, one state and one commit. So they are claimed and read only where this consumer holds all of
 them, committed together, and closed together: where one of them goes, or is refused, the others close, too, and wait
