@@ -27,6 +27,7 @@ FILES = (
         f"{PACKAGE}/core/ownership/{name}.py"
         for name in ("ownership", "partition", "query", "shards", "topic")
     ),
+    f"{PACKAGE}/core/step.py",
     f"{PACKAGE}/core/planner.py",
     f"{PACKAGE}/coordinator/coordinator.py",
     *TRIED_ON_KAFKA,
