@@ -291,6 +291,16 @@ def test_consumer_that_is_to_stop_names_the_record(kafka: PlannedKafka) -> None:
     assert "times alone: ValueError: poison" in why
 
 
+def test_record_to_stop_for_is_logged_unless_taken(
+    kafka: PlannedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(kafka, OnPoison.STOP)
+    consumer.go(5)
+    consumer.pass_time(JUDGED)
+    (error,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert error.message.startswith("topic 't', partition 1: the record at offset 70 failed ")
+
+
 @pytest.mark.parametrize("on_poison", OnPoison)
 def test_sink_that_is_down_makes_no_poison(kafka: PlannedKafka, on_poison: OnPoison) -> None:
     consumer = Consumer(kafka, on_poison)

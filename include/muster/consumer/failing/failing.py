@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 
 from muster.consumer.failing.parked import DEATHS_ALONE, ParkedPartitions
@@ -18,6 +19,8 @@ from muster.core.poison import Poison
 from muster.core.turns import Failure, Suspect
 from muster.core.unread import Kind, ReadFailure
 from muster.sinks.batch import Rejected
+
+log = logging.getLogger(__name__)
 
 
 class Failing:
@@ -40,7 +43,7 @@ class Failing:
         self._states = states
         self._handler_of = handler_of
         self._on_poison = on_poison
-        self.on_stop: Callable[[str], None] = lambda _text: None
+        self.on_stop: Callable[[str], None] = log.error
         self.poison = Poison(handler_of)
         self.turns = self.poison.turns
         self.failures = Failures()
