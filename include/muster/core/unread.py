@@ -63,7 +63,6 @@ def read_failures(text: str) -> list[ReadFailure]:
 @dataclass(frozen=True, slots=True)
 class _Noted:
     failure: ReadFailure
-    since: float
     retry_at: float
 
 
@@ -81,8 +80,7 @@ class Unread:
     def note(self, failures: Mapping[TopicPartition, ReadFailure], now: float) -> None:
         """Leave out partitions."""
         for tp, failure in failures.items():
-            known = self._noted.get(tp)
-            self._noted[tp] = _Noted(failure, now if known is None else known.since, now + RETRY)
+            self._noted[tp] = _Noted(failure, now + RETRY)
 
     def forget(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Have partitions read as usual; returns those that were not."""
@@ -96,7 +94,7 @@ class Unread:
         first = min(due.values(), key=lambda noted: noted.retry_at).failure
         chosen = {tp for tp, noted in due.items() if _reason(noted.failure) == _reason(first)}
         for tp in chosen:
-            self._noted[tp] = _Noted(due[tp].failure, due[tp].since, now + RETRY)
+            self._noted[tp] = _Noted(due[tp].failure, now + RETRY)
         return chosen
 
 

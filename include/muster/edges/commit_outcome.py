@@ -12,7 +12,6 @@ from muster.edges.state_changelog import Carried, Landed
 
 Letters = Mapping[int, ToWrite]
 """The dead letters of records of a partition, by their offsets."""
-NONE: Letters = MappingProxyType({})
 NO_LETTERS: Mapping[TopicPartition, Letters] = MappingProxyType({})
 NOTHING_CARRIED: Mapping[TopicPartition, Carried] = MappingProxyType({})
 
