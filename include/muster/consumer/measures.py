@@ -1,4 +1,4 @@
-"""What a consumer measures of the partitions that it holds, for its status page and its metrics.
+"""Measures of the partitions that a consumer holds, for its status page and its metrics.
 
 Nothing is decided by it. Not thread-safe; times are seconds of one clock that never goes back, and come in.
 
@@ -62,7 +62,7 @@ class PartitionView:
 
 
 class Measures:
-    """What is measured of one partition that is held, from where it was `seen` to end and when it was well."""
+    """Measures of one partition that is held."""
 
     def __init__(self) -> None:
         self._end: int | None = None
@@ -134,7 +134,7 @@ class Measures:
 
 
 class HeldMeasures:
-    """What is measured of all that is held, by partition."""
+    """Measures of all partitions that are held."""
 
     def __init__(self) -> None:
         self.all: dict[TopicPartition, Measures] = {}
@@ -202,14 +202,14 @@ class Timings:
 
 @dataclass(slots=True)
 class Counters:
-    """What was done and seen since the process started."""
+    """Counts since the process started."""
 
     records: int = 0
     read_failures: int = 0
     read_bytes: int = 0
-    read_ahead_bytes: int = 0
-    """What the executors held when they last said it."""
     """Bytes of keys, values and headers that tasks have read, as the connector has said so far."""
+    read_ahead_bytes: int = 0
+    """Bytes that the executors held when they last said it."""
     batches: int = 0
     commits: int = 0
     failed_commits: int = 0

@@ -1,7 +1,7 @@
-"""Whose turn it is where partitions are in doubt: these are read apart from the others, in pieces, one at a time.
+"""Turns of partitions in doubt, which are read apart from the others, in pieces, one at a time.
 
-What is noted of a partition (`muster.core.deaths`) goes with its commits; a piece is tried once that is acknowledged.
-While one is tried nothing else is, or it would be to blame for what that does. Pure; times are in seconds.
+The note on a partition (`muster.core.deaths`) goes with its commits, and a piece is tried once Kafka has acknowledged
+that. A piece is tried alone: if the process dies, its records are to blame. Pure; times are in seconds.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Apart:
         self._own = own
         self._turns = turns
         self._since: dict[TopicPartition, float] = {}
-        """Since when they are in doubt here."""
+        """When each was first in doubt here."""
         self._had_turn = False
-        """Whether the turn before was not of the others."""
+        """Whether the others had no turn the last time."""
         self._halved: dict[TopicPartition, int] = {}
-        """Records that are taken at once of partitions whose batches were too large for the process."""
+        """The most records of a batch, for partitions whose batches were too large for the process."""
 
     def next(self, ready: Collection[TopicPartition], now: float) -> dict[TopicPartition, int | None]:
-        """Choose as `Turns.next` does; of partitions in doubt no more than a piece, and that alone."""
+        """Choose as `Turns.next` does; a partition in doubt gets no more than a piece, and that alone."""
         own, suspects, doubts = self._own, self._turns.suspects.keys(), self._own.in_doubt()
         self._since = {tp: self._since.get(tp, now) for tp in doubts}
         possible = [tp for tp in doubts.keys() & set(ready) - suspects if now - self._since[tp] >= PAUSE]
@@ -56,8 +56,8 @@ class Apart:
     def begin(
         self, begun: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Deaths]:
-        """Take note that partitions begin, which end at `ends` now: nothing is in doubt that comes later. Returns
-        those whose next record is not to be tried any more."""
+        """Take note that partitions begin, which end at `ends` now; no later record is in doubt. Returns those whose
+        next record has killed too many processes to be tried again."""
         deadly = {}
         for tp in begun:
             held = self._own.held[tp]
@@ -69,8 +69,8 @@ class Apart:
         return deadly
 
     def follow(self, parked: Collection[TopicPartition], caught_up: Collection[TopicPartition] = ()) -> None:
-        """Doubt no more where all is read that was in doubt. If nothing of it killed the process, its size did: half
-        of it is taken at a time from then on."""
+        """End the doubt about partitions that are read past it. If no record killed the process, the size of a batch
+        did: half as many records are taken at once from then on."""
         for tp, held in self._own.held.items():
             deaths = held.note.deaths
             if not deaths.size or tp in parked or held.position is None:

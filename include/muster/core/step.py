@@ -165,7 +165,8 @@ class Inputs:
         return self.running(consumer) >= {p for p, owner in self.before.owners.items() if owner == consumer}
 
     def reports_closed(self, consumer: str, partition: int) -> bool:
-        """Tell whether all answering incarnations of a consumer have closed a partition; a live one has to answer."""
+        """Tell whether every incarnation that answered knows the epoch and reports the partition closed; False
+        without answers, or without that of a live consumer."""
         if consumer in self.live and consumer not in self.statuses:
             return False
         answers = self.answers(consumer)

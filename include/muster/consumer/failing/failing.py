@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class Failing:
-    """Gives turns, and judges the batches that were tried. Its methods take the lock.
+    """Gives turns, and judges the batches that were tried. `park`, `passed_over`, `with_letters` and `follow` are
+    called under the lock; the other methods take it.
 
     `on_poison` is what becomes of a poison record; `on_stop` is called with the name of the one that this consumer
     stops for.

@@ -24,7 +24,8 @@ DEATHS_ALONE = 2
 
 
 class ParkedPartitions:
-    """Parks partitions, and has them go on. Only `accepts` and `losses` take the lock; the rest is called under it.
+    """Parks partitions, and has them go on. `accepts`, `losses` and `unwritten` take the lock; the rest is called
+    under it.
 
     `fail_on_data_loss`: a partition is parked of which Kafka has no more what is to be read next.
     """
