@@ -127,7 +127,7 @@ class Agent:
         with self.shared.change() as own:
             before, known = own.status(topic).get(topic), own.topics.get(topic, Topic()).zxid
             if not own.read(topic, assignment, zxid, synced):
-                self._refuse_assignment(topic, zxid, assignment.epoch, synced)
+                self.blocks.older(topic, zxid, assignment.epoch, synced)
                 return False
             if zxid < known:
                 log.warning(
@@ -135,8 +135,7 @@ class Agent:
                     "backup; epoch %d is obeyed",
                     *(topic, zxid, assignment.epoch),
                 )
-            self.blocks.went_back.pop(topic, None)
-            self.problems.note(_restored(topic), None)
+            self.blocks.obeyed(topic)
             after = own.status(topic)[topic]
             others = {p for p, consumer in assignment.owners.items() if consumer != self.owner}
             taken = before.held & others if before is not None and before.epoch != after.epoch else None
@@ -159,22 +158,6 @@ class Agent:
                 )
             return True
 
-    def _refuse_assignment(self, topic: str, zxid: int, epoch: int, synced: bool) -> None:
-        """Say that an assignment is not obeyed. Where a server that lags behind is the likely reason, everything is
-        read again after a sync, once."""
-        if not synced:
-            self.blocks.look_into(topic, zxid, epoch)
-            return
-        known = self._ownership.topics[topic].epoch
-        self.blocks.went_back[topic] = (zxid, epoch)
-        self.problems.note(
-            _restored(topic),
-            f"its assignment in ZooKeeper went back to epoch {epoch} (transaction {zxid}), from epoch {known}, also "
-            "after a sync: ZooKeeper was restored from a backup. This consumer keeps what it has until the "
-            f"coordinator, which sees epoch {known} in its status, has planned again; if it does not, look at the "
-            "coordinator's last run",
-        )
-
     def listed(self, topics: Iterable[str], zxid: int, synced: bool = False) -> None:
         """Take the list of topics as it stands since transaction `zxid`, read after a sync if `synced`."""
         with self.shared.change() as own:
@@ -182,20 +165,10 @@ class Agent:
             for topic in own.keep_only(present, zxid):
                 log.info("topic %r: its assignment node is gone; closing", topic)
                 self.problems.drop([f"topic {topic}"])
-                self.blocks.went_back.pop(topic, None)
-                self.problems.note(_restored(topic), None)
+                self.blocks.obeyed(topic)
                 self.problems.note(identity(topic), None)
             for topic in own.missing(present, zxid):
-                if not synced:
-                    self.blocks.look_into(topic, zxid, None)
-                    continue
-                self.blocks.went_back[topic] = (zxid, None)
-                self.problems.note(
-                    _restored(topic),
-                    "its assignment node is not in ZooKeeper any more, which went back to an earlier transaction: it "
-                    "was restored from a backup. This consumer keeps what it has until the coordinator has planned "
-                    "the topic again; if it does not, look at the coordinator's last run",
-                )
+                self.blocks.older(topic, zxid, None, synced)
 
     def wait_closed(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until nothing is held; return whether that is so."""
@@ -526,8 +499,3 @@ class Agent:
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),
             )
-
-
-def _restored(topic: str) -> str:
-    """Return the key of the problem of a topic whose assignment went back."""
-    return f"restored {topic}"

@@ -37,7 +37,7 @@ class Blocks:
         """Is set whenever `reading_wanted` gets something."""
         self.refusals = Refusals()
         self._doubts = Refusals(first_pause=0.0)
-        self.went_back: dict[str, tuple[int, int | None]] = {}
+        self._went_back: dict[str, tuple[int, int | None]] = {}
         """For each topic the transaction and epoch of what was older than what is known also after a sync."""
         self._to_unblock: dict[str, int] = {}
         self._to_check: int | None = None
@@ -98,11 +98,22 @@ class Blocks:
 
     # -- from ZooKeeper and discovery ---------------------------------------------------------------------
 
-    def look_into(self, topic: str, zxid: int, epoch: int | None) -> None:
-        """Have everything read again, once, because a server that lags behind is the likely reason for an old
-        assignment, or for its absence (`epoch` is None)."""
-        with self._shared.locked():
-            if self._to_check is None and self.went_back.get(topic) != (zxid, epoch):
+    def obeyed(self, topic: str) -> None:
+        """Take note that the assignment of a topic, or its absence, is obeyed. Under the lock."""
+        self._went_back.pop(topic, None)
+        self._shared.problems.note(f"restored {topic}", None)
+
+    def older(self, topic: str, zxid: int, epoch: int | None, synced: bool) -> None:
+        """Take note of an assignment, or of its absence (`epoch` is None), that is older than the one known.
+
+        A server that lags behind is the likely reason: everything is read again after a sync, once. If this was
+        `synced`, ZooKeeper went back, which is noted for people."""
+        with self._shared.locked() as own:
+            if synced:
+                self._went_back[topic] = (zxid, epoch)
+                why = _went_back(zxid, epoch, own.topics[topic].epoch)
+                self._shared.problems.note(f"restored {topic}", why)
+            elif self._to_check is None and self._went_back.get(topic) != (zxid, epoch):
                 log.warning("topic %r: ignored what is older than the assignment known; reading again", topic)
                 self._to_check = self._want_reading()
 
@@ -119,7 +130,7 @@ class Blocks:
         was read of them before counts no longer, where nothing may be taken up by it.
         """
         with self._shared.change() as own:
-            unread = {*unread, *self.went_back}
+            unread = {*unread, *self._went_back}
             if self._to_check is not None and self._to_check <= number:
                 self._to_check = None
             due = [reason for reason, wanted in self._to_unblock.items() if wanted <= number]
@@ -157,3 +168,19 @@ class Blocks:
         self._wanted += 1
         self.wake_reader.set()
         return self._wanted
+
+
+def _went_back(zxid: int, epoch: int | None, known: int | None) -> str:
+    """Say that ZooKeeper went back to an earlier assignment of a topic, or to none (`epoch` is None)."""
+    if epoch is None:
+        return (
+            "its assignment node is not in ZooKeeper any more, which went back to an earlier transaction: it was "
+            "restored from a backup. This consumer keeps what it has until the coordinator has planned the topic "
+            "again; if it does not, look at the coordinator's last run"
+        )
+    return (
+        f"its assignment in ZooKeeper went back to epoch {epoch} (transaction {zxid}), from epoch {known}, also "
+        "after a sync: ZooKeeper was restored from a backup. This consumer keeps what it has until the "
+        f"coordinator, which sees epoch {known} in its status, has planned again; if it does not, look at the "
+        "coordinator's last run"
+    )
