@@ -378,9 +378,8 @@ class Planner:
         for servers in self._clusters.keys() - wanted if wanted else ():
             self._clusters.pop(servers).close()
         for servers in sorted(wanted - self._clusters.keys()):
-            config = {**self._kafka.config, "bootstrap.servers": servers}
-            settings = self._kafka.model_copy(update={"config": config})
-            self._clusters[servers] = ClusterOffsets(settings, self._open_offsets, self._clock)
+            kafka = self._kafka.at(servers)
+            self._clusters[servers] = ClusterOffsets(kafka, self._open_offsets, self._clock)
         return self._clusters
 
     def _place(
