@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import AclOperation, ConfigResource  # type: ignore[attr-defined]  # exported, not by name
 
+from muster.core.model import TopicPartition
 from muster.core.state_topics import not_co_partitioned
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import TopicLister
@@ -336,9 +337,7 @@ class ChangelogReader:
             },
         )
         try:
-            self.begin, self.end = self._consumer.get_watermark_offsets(
-                _TopicPartition(*self._place), settings.operation_timeout
-            )
+            self.begin, self.end = bounds(self._consumer, self._place, settings.operation_timeout)
         except KafkaException as error:
             self._consumer.close()
             raise self._error(error) from error
@@ -381,8 +380,23 @@ class ChangelogReader:
         self._consumer.close()
 
     def _error(self, error: KafkaException | KafkaError_) -> KafkaError:
-        text = Failure.of(error).text
-        step = next_step(self._settings.config, text)
-        if "topic authorization failed" in text.lower():
-            step = f"allow this user Read and Describe on topic {self.topic!r}"
-        return KafkaError(f"{self.where}: {text}; {step}")
+        return read_error(self._settings, self.where, self.topic, error)
+
+
+def bounds(consumer: Consumer, place: TopicPartition, timeout: float) -> tuple[int, int]:
+    """Return where a partition begins and ends now. Raises `KafkaException`."""
+    found = consumer.get_watermark_offsets(_TopicPartition(*place), timeout)
+    if found is None:
+        raise KafkaException(KafkaError_(KafkaError_._TIMED_OUT, "no answer in time"))
+    return found
+
+
+def read_error(
+    settings: KafkaSettings, doing: str, topic: str, error: KafkaException | KafkaError_
+) -> KafkaError:
+    """Say what failed while `doing` something with a changelog, and what to do."""
+    text = Failure.of(error).text
+    step = next_step(settings.config, text)
+    if "topic authorization failed" in text.lower():
+        step = f"allow this user Read and Describe on topic {topic!r}"
+    return KafkaError(f"{doing}: {text}; {step}")

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.model import TopicPartition
-from muster.edges.kafka_admin import Failure, KafkaError, next_step, open_client, reader_config
-from muster.edges.state_changelog import Read
+from muster.edges.kafka_admin import KafkaError, open_client, reader_config
+from muster.edges.state_changelog import Read, bounds, read_error
 from muster.settings.connections import KafkaSettings
 
 QUEUED = 16_384
@@ -35,19 +35,14 @@ class ChangelogTail:
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
         """Return where a partition begins and ends now. Raises `KafkaError`."""
         try:
-            found = self._consumer.get_watermark_offsets(
-                _TopicPartition(*place), self._settings.operation_timeout
-            )
+            return bounds(self._consumer, place, self._settings.operation_timeout)
         except KafkaException as error:
             raise self._error(place, error) from error
-        if found is None:
-            raise self._error(place, KafkaError_(KafkaError_._TIMED_OUT, "no answer in time"))
-        return found
 
     def seen_end(self, place: TopicPartition) -> int | None:
         """Return where a partition that is followed ended at its last fetch, None before that."""
-        bounds = self._consumer.get_watermark_offsets(_TopicPartition(*place), cached=True)
-        return None if bounds is None or bounds[1] < 0 else bounds[1]
+        found = self._consumer.get_watermark_offsets(_TopicPartition(*place), cached=True)
+        return None if found is None or found[1] < 0 else found[1]
 
     def follow(self, place: TopicPartition, offset: int) -> None:
         """Read a partition on from `offset`. Raises `KafkaError`."""
@@ -87,11 +82,5 @@ class ChangelogTail:
         self._consumer.close()
 
     def _error(self, place: TopicPartition, error: KafkaException | KafkaError_) -> KafkaError:
-        text = Failure.of(error).text
-        step = next_step(self._settings.config, text)
-        if "topic authorization failed" in text.lower():
-            step = f"allow this user Read and Describe on topic {place[0]!r}"
-        return KafkaError(
-            f"Kafka at {self._settings.bootstrap_servers}: following changelog {place[0]!r}, partition {place[1]}: "
-            f"{text}; {step}"
-        )
+        doing = f"Kafka at {self._settings.bootstrap_servers}: following changelog {place[0]!r}, partition {place[1]}"
+        return read_error(self._settings, doing, place[0], error)
