@@ -19,14 +19,19 @@ class StateMove:
     bytes: int | None = None
     seconds: float | None = None
 
-    def __str__(self) -> str:
-        """Say it for people."""
-        if self.warmth is Warmth.WARM:
-            return "warm"
+    @property
+    def needs(self) -> str:
+        """What it restores, for people; '' if that is unknown."""
         parts = [] if self.records is None else [f"at most {self.records:,} records"]
         parts += [] if self.bytes is None else [f"{self.bytes / 1e6:,.1f} MB"]
         parts += [] if self.seconds is None else [f"about {self.seconds:,.0f} s"]
-        return f"{self.warmth}: restores {', '.join(parts)}" if parts else f"{self.warmth}"
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        """Say it for people."""
+        if self.warmth is Warmth.WARM or not self.needs:
+            return f"{self.warmth}"
+        return f"{self.warmth}: restores {self.needs}"
 
 
 def state_moves(
@@ -76,9 +81,8 @@ def summary(found: Mapping[TopicPartition, StateMove]) -> str:
         sum(one.bytes or 0 for one in known) if known else None,
         sum(one.seconds or 0.0 for one in known) if all(one.seconds is not None for one in cold) else None,
     )
-    return f"{text}; the others {total}".replace("cold: restores", "restore").replace(
-        "others cold", "others are cold"
-    )
+    others = f"restore {total.needs}" if total.needs else "are cold"
+    return f"{text}; the others {others}"
 
 
 def _copy(status: ConsumerStatus | None, tp: TopicPartition) -> ShardCopy | None:
