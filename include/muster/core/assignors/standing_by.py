@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from muster.core.assignors.api import Pins, Standbys
 from muster.core.assignors.co_partitioned import CoPartitioned
@@ -41,10 +41,17 @@ class StandingBy:
             return pins
         found: dict[str, dict[int, str]] = {topic: dict(owners) for topic, owners in pins.items()}
         for topic, of_topic in standbys.items():
-            there = {c for c, consumer in consumers.items() if consumer.subscribes(topic)}
             for p in topics.get(topic, frozenset()) & of_topic.keys():
-                if previous.get(topic, {}).get(p) in there or p in found.get(topic, {}):
+                owner = previous.get(topic, {}).get(p)
+                if p in found.get(topic, {}) or _first(consumers, topic, (owner,)) is not None:
                     continue
-                if (first := next((c for c in of_topic[p] if c in there), None)) is not None:
+                if (first := _first(consumers, topic, of_topic[p])) is not None:
                     found.setdefault(topic, {})[p] = first
         return found
+
+
+def _first(consumers: Mapping[str, Consumer], topic: str, asked: Iterable[str | None]) -> str | None:
+    """Return the first of the consumers asked about that is there and subscribes to a topic."""
+    return next(
+        (c for c in asked if c is not None and c in consumers and consumers[c].subscribes(topic)), None
+    )
