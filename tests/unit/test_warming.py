@@ -14,7 +14,7 @@ from muster.core.assignors.load_aware import LoadAware
 from muster.core.assignors.sticky import Sticky
 from muster.core.copies import Copies, ShardCopy
 from muster.core.model import Consumer, Owners, State, TopicAssignment, TopicSnapshot, TopicState
-from muster.core.planner import Plan, draft
+from muster.core.planner import Plan, propose
 from muster.core.warming import Gate
 from muster.settings.assignor_choice import load_chosen
 from tests.support.runs import cluster
@@ -53,8 +53,9 @@ def planned(
     **more: object,
 ) -> Plan:
     consumers = {c: Consumer(c) for c in live}
-    found = draft(snapshots, consumers, assignor, context or PlanningContext())  # type: ignore[arg-type]
-    settings = {"has_state": lambda name: name != "v", "copies": copies, "now": 1000.0, **more}
+    context = context or PlanningContext()
+    found = propose(snapshots, consumers, assignor, context, lambda name: name != "v")  # type: ignore[arg-type]
+    settings = {"copies": copies, "now": 1000.0, **more}
     return found.plan(Gate(**settings))  # type: ignore[arg-type]
 
 
@@ -104,7 +105,7 @@ def test_death_waits_for_nothing_and_prefers_a_warm_standby() -> None:
 
 def test_consumer_that_leaves_waits_for_nothing() -> None:
     consumers = {"a": Consumer("a", leaving=True), "b": Consumer("b")}
-    found = draft([topic({0: "a"})], consumers, To("b")).plan(Gate(has_state=lambda _: True))
+    found = propose([topic({0: "a"})], consumers, To("b"), has_state=lambda _: True).plan()
     assert found.owners == {"t": {0: "b"}}
 
 
@@ -153,16 +154,17 @@ def test_topic_on_its_way_keeps_its_warm_ups() -> None:
 def test_consumers_are_asked_where_it_matters() -> None:
     consumers = {c: Consumer(c) for c in "abcd"}
     snapshots = [topic({0: "a", 1: "b"}, {1: "c"}), topic({0: "a"}, name="v")]
-    assert draft(snapshots, consumers, To("a")).concerned(lambda name: name == "t") == {"a", "c"}
+    found = propose(snapshots, consumers, To("a"), has_state=lambda name: name == "t")
+    assert found.concerned() == {"a", "c"}
     orphan = [topic({0: "gone"}, standbys={0: ("d",)})]
-    assert draft(orphan, consumers, To("a")).concerned(lambda _: True) == {"a", "d"}
+    assert propose(orphan, consumers, To("a"), has_state=lambda _: True).concerned() == {"a", "d"}
 
 
 @pytest.mark.parametrize("assignor", [Sticky(standbys=1), LoadAware(standbys=1)])
 def test_standby_is_promoted_though_it_has_more(assignor: Sticky | LoadAware) -> None:
     consumers = {c: Consumer(c) for c in "bc"}
     there = topic({0: "gone", 1: "b", 2: "b", 3: "c"}, standbys={0: ("b",)}, name="v")
-    found = draft([there], consumers, assignor).plan()
+    found = propose([there], consumers, assignor).plan()
     assert found.owners["v"][0] == "b"
     assert found.standbys["v"].keys() == {0, 1, 2, 3}
     assert found.standbys["v"][3] == ("b",)

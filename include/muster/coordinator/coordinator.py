@@ -35,7 +35,7 @@ from muster.core.history import Step, removal_of, step_of
 from muster.core.model import Transition
 from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
-from muster.core.planner import Plan, draft, intended_owners, plan
+from muster.core.planner import Plan, intended_owners, plan, propose
 from muster.core.subscription import Subscription
 from muster.core.warming import under_way
 from muster.core.wire import readable
@@ -406,8 +406,8 @@ class Coordinator:
         try:
             assignor = self._assignor(overrides)
             context, unknown = self.contexts.read(staying, live, assignor, overrides)
-            drafted = draft(staying.values(), live, assignor, context)
-            planned = drafted.plan(self.gates.read(drafted, live, overrides))
+            proposal = propose(staying.values(), live, assignor, context, self.cluster.state.has)
+            planned = proposal.plan(self.gates.read(proposal, live, overrides))
         except AssignorError as error:
             return self._without_plan(view, str(error))
         return replace(view, unknown=(*unknown, *seek_errors), plan=planned)

@@ -8,7 +8,7 @@ from muster.coordinator.asking import StatusPoller
 from muster.core.copies import Copies
 from muster.core.model import Consumer, ConsumerStatus
 from muster.core.overrides import Overrides
-from muster.core.planner import Draft
+from muster.core.planner import Proposal
 from muster.core.warming import OPEN, Gate
 from muster.settings.cluster_settings import ClusterSettings
 
@@ -27,12 +27,12 @@ class GateReader:
         self._clock = clock
         self._known: dict[str, tuple[float, Copies | None]] = {}
 
-    def read(self, draft: Draft, live: Mapping[str, Consumer], overrides: Overrides) -> Gate:
+    def read(self, proposal: Proposal, live: Mapping[str, Consumer], overrides: Overrides) -> Gate:
         """Return the gate that a plan goes through now."""
         if not self._cluster.consumers.state:
             return OPEN
         now = self._clock()
-        concerned = draft.concerned(self._cluster.state.has)
+        concerned = proposal.concerned()
         self._known = {c: known for c, known in self._known.items() if 0 <= now - known[0] < COPIES_LAST}
         asked = [live[consumer] for consumer in sorted(concerned - self._known.keys())]
         timeout = min(self._cluster.status_timeout, LONGEST_ASKING)
@@ -41,7 +41,6 @@ class GateReader:
             if isinstance(answer, ConsumerStatus):
                 self._known[consumer] = now, answer.copies
         return Gate(
-            has_state=self._cluster.state.has,
             most=self._cluster.max_warm_ups,
             timeout=self._cluster.warm_up_timeout,
             now=now,

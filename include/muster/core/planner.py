@@ -46,7 +46,7 @@ def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:
 
 
 @dataclass(frozen=True)
-class Draft:
+class Proposal:
     """What an assignor wants, before the gate."""
 
     admission: Admission
@@ -54,9 +54,9 @@ class Draft:
     assignor: Assignor
     context: PlanningContext
 
-    def concerned(self, has_state: Callable[[str], bool]) -> set[str]:
+    def concerned(self) -> set[str]:
         """Return the live consumers whose stores the plan depends on."""
-        return self.admission.concerned(has_state)
+        return self.admission.concerned()
 
     def plan(self, gate: Gate = OPEN) -> Plan:
         """Return what of it may be carried out. Raises `AssignorError` if the assignor names no valid standbys."""
@@ -74,18 +74,19 @@ def plan(
 ) -> Plan:
     """Return the owner of each partition of each topic, and its standbys, as `assignor` wants them.
 
-    See `draft`; topics with state move as if all stores were warm.
+    See `propose`; topics with state move as if all stores were warm.
     """
-    return draft(snapshots, consumers, assignor, context).plan()
+    return propose(snapshots, consumers, assignor, context).plan()
 
 
-def draft(
+def propose(
     snapshots: Iterable[TopicSnapshot],
     consumers: Mapping[str, Consumer],
     assignor: Assignor,
     context: PlanningContext = EMPTY_CONTEXT,
-) -> Draft:
-    """Return what `assignor` wants.
+    has_state: Callable[[str], bool] = lambda _topic: False,
+) -> Proposal:
+    """Return what `assignor` wants. The gate is for the topics that have state by `has_state`.
 
     `consumers` are the live ones; those that are leaving or drained get nothing. What stands in the snapshots
     themselves (standbys, topics in mid-rebalance) is put into the context here. A consumer that warms up for a
@@ -121,8 +122,9 @@ def draft(
         may_take=may_take,
         wanted={topic: assignment.get(topic, {}) for topic in topics},
         together=lambda: run_tasks(assignor, topics, reachable),
+        has_state=has_state,
     )
-    return Draft(admission, staying, assignor, context)
+    return Proposal(admission, staying, assignor, context)
 
 
 def _warming(snapshot: TopicSnapshot, may_take: Callable[[str, str], bool]) -> dict[int, str]:

@@ -20,8 +20,9 @@ A consumer that does not report its stores is moved to as if there were no gate:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from muster.core.copies import Copies, Warmth
 from muster.core.model import Assignment, Consumer, State, TopicPartition, TopicSnapshot
@@ -46,7 +47,6 @@ class Gate:
     a target; None if it was not a person.
     """
 
-    has_state: Callable[[str], bool] = lambda _topic: False
     most: int = MOST
     timeout: float = TIMEOUT
     now: float = 0.0
@@ -63,7 +63,7 @@ class Gate:
 
 
 OPEN = Gate()
-"""No topic has state: whatever is planned may go on."""
+"""For plans of topics without state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,11 @@ class Task:
     owner: str | None
     target: str | None
 
+    @property
+    def moves(self) -> str:
+        """The consumer that it goes to; '' if it stays, or has no target."""
+        return self.target if self.target is not None and self.target != self.owner else ""
+
 
 @dataclass(frozen=True)
 class Admission:
@@ -82,7 +87,8 @@ class Admission:
 
     `holders` has the owner of each partition, the next one where it is on its way. `live` are all live consumers,
     `may_take` tells whether a consumer may be given partitions of a topic, `wanted` is what the assignor wants, and
-    `together` are the partitions of each task; those that are in none go alone.
+    `together` are the partitions of each task; those that are in none go alone. `has_state` tells which topics have
+    state; the others go on as planned.
     """
 
     snapshots: Mapping[str, TopicSnapshot]
@@ -91,17 +97,18 @@ class Admission:
     may_take: Callable[[str, str], bool]
     wanted: Assignment
     together: Callable[[], Sequence[Sequence[TopicPartition]]] = tuple
+    has_state: Callable[[str], bool] = lambda _topic: False
 
-    def concerned(self, has_state: Callable[[str], bool]) -> set[str]:
+    def concerned(self) -> set[str]:
         """Return the live consumers whose stores the decision depends on."""
-        found: set[str] = set()
-        for task in self._tasks(has_state):
-            warming = set(self._warm_ups(task).values())
+        found: set[str | None] = set()
+        for task in self._tasks:
+            warming = {*self._warm_ups(task).values()}
             if not self._is_had(task):
-                found |= warming | {*self._standbys(task)} | ({task.target} if task.target else set())
-            elif task.target not in {None, task.owner} or warming:
-                found |= warming | ({task.target} if task.target else set())
-        return found & self.live.keys()
+                found |= {task.target, *warming, *self._standbys(task)}
+            elif task.moves or warming:
+                found |= {task.target, *warming}
+        return {consumer for consumer in found if consumer is not None and consumer in self.live}
 
     def through(self, gate: Gate) -> tuple[Assignment, WarmUps]:
         """Return who is to have what now, and who warms up for what."""
@@ -109,52 +116,69 @@ class Admission:
         warm_ups: dict[str, dict[int, str]] = {}
         under_way = 0
         waiting: list[tuple[float, Task]] = []
-        for task in self._tasks(gate.has_state):
+        for task in self._tasks:
             known = self._warm_ups(task)
             cold = {tp: c for tp, c in known.items() if not gate.is_warm(c, [tp])}
             under_way += bool(cold)
             if not self._is_had(task) or not self._is_settled(task):
                 _note(warm_ups, known)
                 if not self._is_had(task) and task.target is not None:
-                    _give(owners, task, self._best(gate, task))
+                    _give(owners, task, self._best(gate, task, task.target))
                 continue
             asked = self._asked_at(gate, task)
             late = asked is not None and gate.now - asked >= gate.timeout
             if cold and not late:
                 _give(owners, task, task.owner)
                 _note(warm_ups, known)
-            elif task.target in {None, task.owner} or late or gate.is_warm(str(task.target), task.shards):
+            elif not task.moves or late or gate.is_warm(task.moves, task.shards):
                 continue
             else:
                 _give(owners, task, task.owner)
                 waiting.append((float("inf") if asked is None else asked, task))
         waiting.sort(key=lambda each: (each[0], each[1].partitions))
         for _, task in waiting[: max(0, gate.most - under_way)]:
-            _note(warm_ups, dict.fromkeys(task.shards, str(task.target)))
+            _note(warm_ups, dict.fromkeys(task.shards, task.moves))
         return owners, warm_ups
 
-    def _tasks(self, has_state: Callable[[str], bool]) -> list[Task]:
-        """Return the tasks that have state, split where owners or targets differ."""
-        stateful = {topic for topic in self.snapshots if has_state(topic)}
-        if not stateful:
+    @cached_property
+    def _tasks(self) -> list[Task]:
+        """The tasks with state that something is to be decided about, split where owners or targets differ."""
+        matter = set(self._matter())
+        if not matter:
             return []
         there = {(topic, p) for topic, s in self.snapshots.items() for p in s.partitions}
-        grouped = [tuple(sorted(there.intersection(each))) for each in self.together()]
-        alone = {tp for tp in there if tp[0] in stateful}.difference(*grouped)
+        groups = [there.intersection(each) for each in self.together() if not matter.isdisjoint(each)]
         found: list[Task] = []
-        for partitions in [*grouped, *((tp,) for tp in sorted(alone))]:
+        for partitions in [*groups, *({tp} for tp in sorted(matter.difference(*groups)))]:
             parts: dict[tuple[str | None, str | None], list[TopicPartition]] = {}
-            for tp in partitions:
-                owner = self.holders.get(tp[0], {}).get(tp[1])
-                parts.setdefault((owner, self.wanted.get(tp[0], {}).get(tp[1])), []).append(tp)
+            for tp in sorted(partitions):
+                parts.setdefault(self._way(*tp), []).append(tp)
             for (owner, target), part in parts.items():
-                if shards := tuple(tp for tp in part if tp[0] in stateful):
+                if shards := tuple(tp for tp in part if self.has_state(tp[0])):
                     found.append(Task(tuple(part), shards, owner, target))
         return found
 
+    def _matter(self) -> Iterator[TopicPartition]:
+        """Yield the partitions with state that do not simply stay with an owner that stays."""
+        for topic, snapshot in self.snapshots.items():
+            if not self.has_state(topic):
+                continue
+            warm_ups = snapshot.assignment.warm_ups if snapshot.assignment is not None else {}
+            for p in snapshot.partitions:
+                owner, target = self._way(topic, p)
+                if not self._stays(owner) or target not in {None, owner} or p in warm_ups:
+                    yield topic, p
+
+    def _way(self, topic: str, partition: int) -> tuple[str | None, str | None]:
+        """Return the owner and the target of a partition."""
+        return self.holders.get(topic, {}).get(partition), self.wanted.get(topic, {}).get(partition)
+
+    def _stays(self, owner: str | None) -> bool:
+        return owner is not None and owner in self.live and not self.live[owner].leaving
+
     def _is_had(self, task: Task) -> bool:
         """Tell whether the task has an owner that stays for now."""
-        return task.owner in self.live and not self.live[str(task.owner)].leaving
+        return self._stays(task.owner)
 
     def _is_settled(self, task: Task) -> bool:
         return all(is_settled(self.snapshots[topic]) for topic, _ in task.partitions)
@@ -179,16 +203,16 @@ class Admission:
         topics = {topic for topic, _ in task.partitions}
         return [c for c in dict.fromkeys(found) if all(self.may_take(c, topic) for topic in topics)]
 
-    def _best(self, gate: Gate, task: Task) -> str | None:
+    def _best(self, gate: Gate, task: Task, target: str) -> str:
         """Return who takes over a task without an owner: the target of the plan, unless another consumer is warm."""
-        if gate.is_warm(str(task.target), task.shards):
-            return task.target
-        return next((c for c in self._standbys(task) if gate.is_warm(c, task.shards)), task.target)
+        if gate.is_warm(target, task.shards):
+            return target
+        return next((c for c in self._standbys(task) if gate.is_warm(c, task.shards)), target)
 
     def _asked_at(self, gate: Gate, task: Task) -> float | None:
-        if task.target is None or task.owner is None or task.target == task.owner:
+        if task.owner is None or not task.moves:
             return None
-        found = [gate.asked_at(tp, task.owner, task.target) for tp in task.partitions]
+        found = [gate.asked_at(tp, task.owner, task.moves) for tp in task.partitions]
         return min((at for at in found if at is not None), default=None)
 
 
