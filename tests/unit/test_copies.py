@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.consumer.agent import Agent
-from muster.consumer.state.copies import Copies
+from muster.consumer.state.copies import CopyNotes
 from muster.consumer.stateless import Stateless
 from muster.consumer.status_page import make_status_page
 from muster.core.copies import WARM_LAG, ShardCopy, Warmth
@@ -77,7 +77,7 @@ def test_malformed_copies_are_left_out() -> None:
 
 def test_rate_is_that_of_the_first_way_to_the_end() -> None:
     now = [0.0]
-    copies, tp = Copies(lambda: now[0]), ("t", 0)
+    copies, tp = CopyNotes(lambda: now[0]), ("t", 0)
     copies.begin(tp, 0, 100_000)
     now[0] = 2.0
     copies.came(tp, 100_000, 100_000, 4096)

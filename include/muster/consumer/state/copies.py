@@ -14,7 +14,7 @@ LEAST_READ = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Followed:
+class _Reading:
     """When a copy began to be read on, on the monotonic clock, and from where; `arrived` once it was at the end."""
 
     began: float
@@ -23,12 +23,12 @@ class _Followed:
 
 
 @dataclass
-class Copies:
+class CopyNotes:
     """What each of them has of its changelog, by what `clock` (monotonic) says."""
 
     clock: Callable[[], float]
     _copies: dict[TopicPartition, ShardCopy] = field(default_factory=dict, init=False)
-    _followed: dict[TopicPartition, _Followed] = field(default_factory=dict, init=False)
+    _followed: dict[TopicPartition, _Reading] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def begin(self, tp: TopicPartition, position: int, end: int | None) -> None:
@@ -36,7 +36,7 @@ class Copies:
         with self._lock:
             size = self._copies[tp].bytes if tp in self._copies else 0
             self._copies[tp] = ShardCopy(position, end, size, followed=True)
-            self._followed[tp] = _Followed(self.clock(), position)
+            self._followed[tp] = _Reading(self.clock(), position)
 
     def came(self, tp: TopicPartition, position: int, end: int | None, size: int | None = None) -> None:
         """Take note of how far a copy has come. Its rate is that of the first way to the end."""

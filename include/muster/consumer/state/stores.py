@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from muster.consumer.state.copies import Copies
+from muster.consumer.state.copies import CopyNotes
 from muster.consumer.state.errors import StateError, StateStoreError
 from muster.consumer.state.position import KEY, Position
 from muster.consumer.state.store import Mark, Reader, Store, mark_of, remove
@@ -42,7 +42,7 @@ class Stores:
     base: Path | None
     clock: Callable[[], float]
     wall: Callable[[], float]
-    copies: Copies = field(init=False)
+    copies: CopyNotes = field(init=False)
     _standing: dict[TopicPartition, Store] = field(default_factory=dict, init=False)
     """The stores of shards that this consumer stands by for."""
     _opening: dict[TopicPartition, threading.Lock] = field(default_factory=dict, init=False)
@@ -52,7 +52,7 @@ class Stores:
     _held: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.copies = Copies(self.clock)
+        self.copies = CopyNotes(self.clock)
 
     def place(self) -> Path:
         """Return the folder, which no other process uses until `release`."""
