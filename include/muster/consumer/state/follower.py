@@ -21,7 +21,7 @@ from muster.consumer.state.stores import bring_on, follows
 from muster.core.model import TopicPartition
 from muster.core.ownership import Place, Source
 from muster.edges.kafka import KafkaError
-from muster.edges.state_changelog import ChangelogTopic, Read, changelog_topic
+from muster.edges.state_changelog import Read, changelog_topic
 from muster.edges.state_tail import ChangelogTail
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Follower:
         if not lock.acquire(blocking=False):
             return  # it is taken up, or let go of
         try:
-            ids = "/".join([self._changelog_id(tp[0], source), *topic_ids])
+            ids = self._changelog_id(tp[0], source), *topic_ids
             begin, end = self._tail(source).bounds(_changelog(self._states, tp))
             store, _ = self._states.stores.open(tp, ids, end)
             try:
@@ -147,11 +147,7 @@ class Follower:
     def _changelog_id(self, topic: str, source: Source) -> str:
         known = self._ids.get(topic)
         if known is None or known[0] != source:
-            topics = self._states.topics.together(topic)
-            changelog = ChangelogTopic(
-                self._states.kafka.at(source.bootstrap_servers), self._states.cluster, topics
-            )
-            known = self._ids[topic] = source, changelog.ensure()
+            known = self._ids[topic] = source, self._states.changelog(topic, source).ensure()
         return known[1]
 
     def _tail(self, source: Source) -> ChangelogTail:

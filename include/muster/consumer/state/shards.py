@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from muster.consumer.state.stores import Stores, bring_on, follows
 from muster.consumer.stateless import Stateless
 from muster.core.copies import ShardCopy
 from muster.core.model import OffsetRange, ShardState, TopicPartition
-from muster.core.ownership import Due, ToRestore
+from muster.core.ownership import Due, Source, ToRestore
 from muster.core.state_topics import NO_STATE, StateTopics
 from muster.edges.dead_letters import ToWrite
 from muster.edges.state_changelog import (
@@ -33,7 +33,6 @@ from muster.edges.state_changelog import (
     ChangelogReader,
     ChangelogTopic,
     Landed,
-    changelog_topic,
 )
 from muster.settings.connections import KafkaSettings
 
@@ -180,6 +179,11 @@ class States(Stateless):
         self.restores = Restores(clock)
         self.stores = Stores(self.cluster, self.consumer, self.folder, clock, lambda: self.wall())  # noqa: PLW0108
 
+    def changelog(self, topic: str, source: Source) -> ChangelogTopic:
+        """Return the changelog of a topic whose records are at `source`."""
+        settings = self.kafka.at(source.bootstrap_servers)
+        return ChangelogTopic(settings, self.cluster, self.topics.together(topic))
+
     # -- taking up ----------------------------------------------------------------------------------------
 
     def take_up(self, tp: TopicPartition, asked: ToRestore, wanted: Callable[[], bool]) -> TakenUp | None:
@@ -188,11 +192,10 @@ class States(Stateless):
         with self.stores.opening(tp):
             self.forget([tp])
             self.stores.stand_down(tp)
+            changelog = self.changelog(tp[0], asked.source)
+            ids = changelog.ensure(), *asked.topic_ids.values()
             settings = self.kafka.at(asked.source.bootstrap_servers)
-            changelog = ChangelogTopic(settings, self.cluster, self.topics.together(tp[0]))
-            ids = "/".join([changelog.ensure(), *asked.topic_ids.values()])
-            name = changelog_topic(self.cluster, tp[0])
-            reader = ChangelogReader(settings, asked.source.group_id, name, tp[1])
+            reader = ChangelogReader(settings, asked.source.group_id, changelog.name, tp[1])
             try:
                 found = self._restore(tp, asked, reader, ids, changelog.partitions, wanted)
             finally:
@@ -205,7 +208,7 @@ class States(Stateless):
         tp: TopicPartition,
         asked: ToRestore,
         reader: ChangelogReader,
-        ids: str,
+        ids: Iterable[str],
         partitions: int,
         wanted: Callable[[], bool],
     ) -> TakenUp | None:

@@ -10,7 +10,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,14 @@ class Stores:
         with self._lock:
             return self._opening.setdefault(tp, threading.Lock())
 
-    def open(self, tp: TopicPartition, ids: str, end: int) -> tuple[Store, Position | None]:
+    def open(self, tp: TopicPartition, ids: Iterable[str], end: int) -> tuple[Store, Position | None]:
         """Open a shard's store and return it with its position. It is emptied if it cannot be part of a changelog of
         these `ids` that ends at `end`. Raises `StateStoreError`."""
+        identity = "/".join([self.cluster, tp[0], str(tp[1]), *ids])
         with self._lock:
             self._open.add(tp)
         try:
-            store = Store(self.folder(tp), f"{self.cluster}/{tp[0]}/{tp[1]}/{ids}", self.wall())
+            store = Store(self.folder(tp), identity, self.wall())
         except BaseException:
             self._open.discard(tp)
             raise
