@@ -525,7 +525,7 @@ class Owner:
         return Position.of(carried.position[1])
 
     def close(self) -> None:
-        self.states.forget([TP])
+        self.states.keep({})
         self.states.stores.release()
 
 

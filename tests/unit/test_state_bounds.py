@@ -85,7 +85,7 @@ def test_next_batch_is_as_large_as_its_share_allows(tmp_path: Path) -> None:
     assert states.most(("t", 0)) == 35, "what helped once is unlearnt by and by"
     states.changed(("t", 0), 1, 9_000_000)
     assert states.most(("t", 0)) == 1
-    states.forget([("t", 0), ("t", 1)])
+    states.keep({})
 
 
 class Begun(Count):

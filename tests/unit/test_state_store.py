@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from muster.consumer.state.errors import StateStoreError
-from muster.consumer.state.shards import States
+from muster.consumer.state.position import Position
+from muster.consumer.state.shards import Shard, States
 from muster.consumer.state.store import LONGEST_KEY, Readers, Store
 from muster.settings.connections import KafkaSettings
 
@@ -120,3 +121,23 @@ def test_keys_below_a_rebuild_are_found_by_their_whole_names(tmp_path: Path) -> 
     assert store.reader().below(b"\x02", 1) == old[:1]
     assert store.reader().highest() == b"\x02a"
     assert Store(tmp_path / "other", "one", 5.0).reader().highest() == b""
+
+
+def test_open_store_is_neither_opened_nor_emptied(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s", "one", 5.0)
+    fill(store, 3)
+    with pytest.raises(StateStoreError, match="is open in this process"):
+        Store(tmp_path / "s", "one", 9.0)
+    assert store.mark.upto == 1
+    assert len(list(store.reader().scan(b""))) == 3
+
+
+def test_keep_leaves_a_shard_that_is_taken_up(tmp_path: Path) -> None:
+    states = States("c", "me", KAFKA, folder=tmp_path)
+    store, _ = states.stores.open(("t", 0), ("id",), 0)
+    states._shards["t", 0] = Shard(1, "c-t", store, store.mark, Position({}), 1)
+    with states.stores.opening(("t", 0)):
+        states.keep({})
+        assert states.stores.is_open(("t", 0)), "who takes it up closes it, in the order of the lock"
+    states.keep({})
+    assert not states.stores.is_open(("t", 0))

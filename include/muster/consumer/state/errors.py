@@ -21,6 +21,10 @@ class StateStoreError(RuntimeError):
     """The local store, or what brings it to its position, failed, which is no fault of a record."""
 
 
+class StoreInUseError(StateStoreError):
+    """This process has the store open already, so it is neither opened again nor emptied."""
+
+
 class TimerFailedError(RuntimeError):
     """The processor raised in the timer of a key: `FailedTimer`, as text."""
 

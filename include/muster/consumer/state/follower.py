@@ -126,6 +126,9 @@ class Follower:
         if not lock.acquire(blocking=False):
             return  # it is taken up, or let go of
         try:
+            self._states.stores.stand_down(tp)
+            if self._states.stores.is_open(tp):
+                return  # this consumer had it until now, and closes it in a moment
             ids = self._changelog_id(tp[0], source), *topic_ids
             begin, end = self._tail(source).bounds(_changelog(self._states, tp))
             store, _ = self._states.stores.open(tp, ids, end)

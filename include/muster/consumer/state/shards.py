@@ -190,7 +190,7 @@ class States(Stateless):
         """Bring a shard's store to the end of its changelog and compare that with the group; None if it is not
         `wanted` any more. Raises `KafkaError` and `StateStoreError`."""
         with self.stores.opening(tp):
-            self.forget([tp])
+            self._close(tp)
             self.stores.stand_down(tp)
             changelog = self.changelog(tp[0], asked.source)
             ids = changelog.ensure(), *asked.topic_ids.values()
@@ -446,17 +446,25 @@ class States(Stateless):
     # -- the end ------------------------------------------------------------------------------------------
 
     def keep(self, claim_epochs: Mapping[TopicPartition, int]) -> None:
-        """Forget shards that are not held under these claim epochs any more."""
+        """Let go of shards that are not held under these claim epochs any more; their stores stay, for a while."""
         with self._lock:
-            gone = [tp for tp, one in self._shards.items() if claim_epochs.get(tp) != one.claim_epoch]
+            gone = {tp: one for tp, one in self._shards.items() if claim_epochs.get(tp) != one.claim_epoch}
         self.restores.keep(claim_epochs)
-        self.forget(gone)
+        for tp, shard in gone.items():
+            if not (lock := self.stores.opening(tp)).acquire(blocking=False):
+                continue  # who takes it up closes it, else the next call does
+            try:
+                self._close(tp, shard)
+            finally:
+                lock.release()
 
-    def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Let go of shards; their stores stay, for a while."""
+    def _close(self, tp: TopicPartition, only: Shard | None = None) -> None:
+        """Let go of a shard, if it is that one, and close its store. The caller holds the shard's lock."""
         with self._lock:
-            shards = {tp: shard for tp in partitions if (shard := self._shards.pop(tp, None)) is not None}
-        for tp, shard in shards.items():
+            if only is not None and self._shards.get(tp) is not only:
+                return
+            shard = self._shards.pop(tp, None)
+        if shard is not None:
             self.stores.close(tp, shard.store)
 
     def status(self) -> dict[TopicPartition, ShardState]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import lmdb
 
-from muster.consumer.state.errors import StateStoreError
+from muster.consumer.state.errors import StateStoreError, StoreInUseError
 
 FORMAT = 1
 """How a store is laid out; another one is not read."""
@@ -34,6 +34,8 @@ _HEAD = 440
 _PLAIN, _HASHED = b"\x00", b"\x01"
 _AT_ONCE = 5_000
 """Keys that are put without a moment for other threads."""
+_IN_USE = "already open in this process"
+"""What LMDB says of a folder that this process has open."""
 _META = b"\x00meta"
 _DATA = b"\x01"
 """What the keys in LMDB begin with."""
@@ -63,7 +65,7 @@ class Mark:
 class Store:
     """The store of `identity` in `folder`, which is emptied unless it is of that identity, host and boot.
 
-    Raises `StateStoreError`.
+    Raises `StateStoreError`, and `StoreInUseError` if it is open in this process.
     """
 
     def __init__(self, folder: Path, identity: str, now: float, boot: str = "") -> None:
@@ -75,7 +77,9 @@ class Store:
             try:
                 self._open()
                 found = self.mark
-            except (lmdb.Error, OSError, ValueError, TypeError):
+            except (lmdb.Error, OSError, ValueError, TypeError) as error:
+                if _IN_USE in str(error):
+                    raise StoreInUseError(f"the state store in {folder} is open in this process") from error
                 found = None  # torn, or not ours; a disk that fails fails again
             if found is None or _same(found) != _same(self._new):
                 self.clear(now)

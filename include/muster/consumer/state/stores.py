@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.consumer.state.copies import CopyNotes
-from muster.consumer.state.errors import StateError, StateStoreError
+from muster.consumer.state.errors import StateError, StateStoreError, StoreInUseError
 from muster.consumer.state.position import KEY, Position
 from muster.consumer.state.store import Mark, Reader, Store, mark_of, remove
 from muster.core.model import TopicPartition
@@ -85,11 +85,14 @@ class Stores:
         these `ids` that ends at `end`. Raises `StateStoreError`."""
         identity = "/".join([self.cluster, tp[0], str(tp[1]), *ids])
         with self._lock:
+            if tp in self._open:
+                raise StoreInUseError(f"the store of topic {tp[0]!r}, partition {tp[1]} is not closed yet")
             self._open.add(tp)
         try:
             store = Store(self.folder(tp), identity, self.wall())
         except BaseException:
-            self._open.discard(tp)
+            with self._lock:
+                self._open.discard(tp)
             raise
         try:
             mark, position = store.mark, position_in(store.reader())
@@ -105,9 +108,9 @@ class Stores:
     def close(self, tp: TopicPartition, store: Store) -> None:
         """Let go of a shard's store, which stays for a while."""
         store.close()
+        self.copies.rest(tp)
         with self._lock:
             self._open.discard(tp)
-        self.copies.rest(tp)
 
     def stand_by(self, tp: TopicPartition, store: Store) -> None:
         """Keep a shard's store open to be brought on by who stands by for it."""
@@ -125,6 +128,11 @@ class Stores:
             store = self._standing.pop(tp, None)
         if store is not None:
             self.close(tp, store)
+
+    def is_open(self, tp: TopicPartition) -> bool:
+        """Tell whether a shard's store is open in this process."""
+        with self._lock:
+            return tp in self._open
 
     def folder(self, tp: TopicPartition) -> Path:
         """Return the folder of a shard's store."""
@@ -148,7 +156,7 @@ class Stores:
                 continue
             try:
                 about = file.stat()
-                if self._is_open(tp):
+                if self.is_open(tp):
                     continue
                 if own is not None and about.st_mtime < self.wall() - KEPT:
                     log.info("the state store in %s is removed: it was not used for long", folder)
@@ -159,10 +167,6 @@ class Stores:
             finally:
                 lock.release()
         return found
-
-    def _is_open(self, tp: TopicPartition) -> bool:
-        with self._lock:
-            return tp in self._open
 
     def _is_young(self, mark: Mark) -> bool:
         return 0 <= self.wall() - mark.current <= OLDEST
