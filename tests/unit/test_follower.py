@@ -94,3 +94,17 @@ def test_store_of_the_former_owner_is_left(world: World) -> None:
     world.round()
     copy = world.states.copies()[TP]
     assert (copy.position, copy.followed) == (7, True), "it goes on where the owner was"
+
+
+def test_refused_standby_stays_named_until_it_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {PLACE: KafkaError("allow this user Read")}
+    monkeypatch.setattr(Tail, "reading", staticmethod(lambda: ({}, refused)))
+    world.round()
+    assert "allow this user Read" in world.problems()[0]
+    monkeypatch.setattr(Tail, "reading", staticmethod(lambda: ({}, {})))
+    world.round()
+    assert world.states.copies()[TP].followed, "it is tried again, and Kafka has not answered yet"
+    assert "allow this user Read" in "".join(world.problems())
+    monkeypatch.setattr(Tail, "reading", staticmethod(lambda: ({PLACE: Read([], END)}, {})))
+    world.round()
+    assert world.problems() == []

@@ -140,7 +140,6 @@ class Follower:
                 raise
             self._states.stores.stand_by(tp, store)
             self._followed[tp] = _Followed(source, store, mark, mark.upto == 0)
-            self._fails(tp, None)
         except (KafkaError, StateStoreError, StateError) as error:
             self._ids.pop(tp[0], None)
             self._fails(tp, str(error))
@@ -207,6 +206,7 @@ class Follower:
                 return
             self._followed[tp] = replace(one, mark=mark, fresh=one.fresh and read.upto < end)
             self._states.stores.copies.came(tp, mark.upto, end, one.store.count()[1])
+            self._fails(tp, None)  # only now: Kafka refuses a user without Read with the first fetch
         except (KafkaError, StateStoreError, StateError) as error:
             self._forget(tp)
             self._states.stores.stand_down(tp)
