@@ -108,3 +108,17 @@ def test_refused_standby_stays_named_until_it_reads(world: World, monkeypatch: p
     monkeypatch.setattr(Tail, "reading", staticmethod(lambda: ({PLACE: Read([], END)}, {})))
     world.round()
     assert world.problems() == []
+
+
+def test_follower_keeps_the_position_of_a_new_owner(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.round()
+
+    def taken_up() -> tuple[dict[TopicPartition, Read], dict[TopicPartition, KafkaError]]:
+        world.stores.stand_down(TP)
+        world.stores.open(TP, IDS, END)
+        world.stores.copies.came(TP, 60, END)
+        return {}, {}
+
+    monkeypatch.setattr(Tail, "reading", staticmethod(taken_up))
+    world.round()
+    assert world.states.copies()[TP].position == 60

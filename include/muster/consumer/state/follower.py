@@ -216,9 +216,15 @@ class Follower:
 
     def _note(self, tp: TopicPartition, one: _Followed, end: int | None) -> None:
         """Take note of where a changelog ends of which nothing was read now."""
-        if end is None:
+        lock = self._states.stores.opening(tp)
+        if end is None or not lock.acquire(blocking=False):
             return
-        self._states.stores.copies.came(tp, one.mark.upto, end)
+        try:
+            if not self._states.stores.stands_by(tp, one.store):
+                return  # it was taken up, and its owner says how far it is
+            self._states.stores.copies.came(tp, one.mark.upto, end)
+        finally:
+            lock.release()
         if one.mark.upto >= end and self._states.wall() - one.mark.current > STILL_CURRENT:
             self._bring_on(tp, Read([], end))
 
