@@ -64,3 +64,19 @@ def test_rebalance_request_stands_until_warm_ups_have_ended() -> None:
     coordinator(world, topics, Sticky()).advance(1.0)
     assert world.decided.rebalance is None
     assert sorted(world.owners("t").values()) == ["a", "a", "b", "b"]
+
+
+def test_rebalance_request_does_not_spin_during_warm_ups() -> None:
+    world, topics = joined()
+    world.consumer("b").stuck = True
+    world.decided = replace(world.decided, rebalance=RebalanceRequest(by="ann", at=1.0, why="r"))
+    began = world.now
+    report = coordinator(world, topics, Sticky()).compute_assignment(60.0)
+    assert not report.needed
+    assert world.now - began >= 60.0, "it waits, and looks at the warm-ups now and then"
+    assert "ann" in report.asked
+    world.consumer("b").stuck = False
+    for _ in range(20):
+        step(world, topics)
+    assert world.decided.rebalance is None
+    assert sorted(world.owners("t").values()) == ["a", "a", "b", "b"]

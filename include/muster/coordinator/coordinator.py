@@ -37,7 +37,6 @@ from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan, propose
 from muster.core.subscription import Subscription
-from muster.core.warming import under_way
 from muster.core.wire import readable
 from muster.edges import consul, kafka, zookeeper
 from muster.settings.assignor_choice import load_in_force
@@ -181,8 +180,8 @@ class Coordinator:
         if not view.held:
             for topic, step in view.under_way().items():
                 return f"topic {topic}: {step}"
-            if view.asked:
-                return view.asked
+            if view.to_rebalance:
+                return view.to_rebalance
         if view.overrides.paused is None:
             for _, why in view.seeks_ended:
                 return why
@@ -199,7 +198,7 @@ class Coordinator:
     def _next_change(self, view: CoordinatorView) -> float | None:
         """Return in how many seconds patience ends, or a look at seeks or warm-ups is due; None for none of them."""
         found = self._next_of_people(view)
-        warming = view.overrides.paused is None and under_way(view.snapshots.values())
+        warming = view.overrides.paused is None and view.warming
         return min(WARM_UP_LOOK, WARM_UP_LOOK if found is None else found) if warming else found
 
     def _next_of_people(self, view: CoordinatorView) -> float | None:
@@ -242,7 +241,7 @@ class Coordinator:
         lost = bool(unrecorded(self.store, view.replies.statuses))
         return replace(
             report,
-            needed=bool(transitions or under_way or view.asked or found.stuck or seeks or lost),
+            needed=bool(transitions or under_way or view.to_rebalance or found.stuck or seeks or lost),
             topics=under_way | steps,
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
@@ -284,7 +283,7 @@ class Coordinator:
                 )
             view = self._ask(view, answers)
             transitions = self._transitions(view)
-            if not (transitions or changes or view.under_way() or view.asked):
+            if not (transitions or changes or view.under_way() or view.to_rebalance):
                 view = self._ask(view, answers, view.live_owners())
                 transitions = self._transitions(view)
             transitions = self._dated(view, transitions)
@@ -306,7 +305,7 @@ class Coordinator:
                 record_losses(self.store, view.replies.statuses)
                 view, found = self._look(view, kept=answers)
                 request = view.overrides.rebalance
-                if at_rest and request is not None and not under_way(view.snapshots.values()):
+                if at_rest and request is not None and not view.warming:
                     self.overrides.end_rebalance(request)
                 return AdvanceReport(
                     changes,

@@ -24,6 +24,7 @@ from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import Plan, intended_owners
 from muster.core.state_machine import advance, may_be_removed, registered, topics_ahead
 from muster.core.stuck import changed_offsets
+from muster.core.warming import under_way
 from muster.edges.consul import Members
 
 NO_MEMBERS = Membership({})
@@ -103,6 +104,16 @@ class CoordinatorView:
     def asked(self) -> str:
         """The person who asked for a rebalance now, and the reason; '' if there is none."""
         return str(self.overrides.rebalance) if self.overrides.rebalance is not None else ""
+
+    @property
+    def warming(self) -> bool:
+        """Whether a topic node names a consumer that warms up."""
+        return under_way(self.snapshots.values())
+
+    @property
+    def to_rebalance(self) -> str:
+        """`asked`, unless the request waits for warm-ups, whose end is looked for anyway."""
+        return "" if self.warming else self.asked
 
     @property
     def warnings(self) -> list[str]:
