@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from muster.coordinator.asking import StatusPoller
+from muster.coordinator.asking import Process, StatusPoller
+from muster.coordinator.planning_context import LONGEST_ASKING
 from muster.core.copies import Copies
 from muster.core.model import Consumer, ConsumerStatus
 from muster.core.overrides import Overrides
@@ -14,8 +15,8 @@ from muster.settings.cluster_settings import ClusterSettings
 
 COPIES_LAST = 1.0
 """Seconds for which what consumers reported is used again."""
-LONGEST_ASKING = 1.0
-"""Seconds that consumers have to report: a frozen one must not hold up what has to be planned now."""
+SILENCE_LASTS = 10.0
+"""Seconds for which a process that did not answer is not asked again: a frozen one would hold up every look."""
 
 
 class GateReader:
@@ -26,24 +27,38 @@ class GateReader:
         self._poll = poll
         self._clock = clock
         self._known: dict[str, tuple[float, Copies | None]] = {}
+        self._silent: dict[Process, float] = {}
 
     def read(self, proposal: Proposal, live: Mapping[str, Consumer], overrides: Overrides) -> Gate:
         """Return the gate that a plan goes through now."""
         if not self._cluster.consumers.state:
             return OPEN
-        now = self._clock()
-        concerned = proposal.concerned()
-        self._known = {c: known for c, known in self._known.items() if 0 <= now - known[0] < COPIES_LAST}
-        asked = [live[consumer] for consumer in sorted(concerned - self._known.keys())]
-        timeout = min(self._cluster.status_timeout, LONGEST_ASKING)
-        answers = self._poll(asked, timeout) if asked else {}
-        for consumer, answer in answers.items():
-            if isinstance(answer, ConsumerStatus):
-                self._known[consumer] = now, answer.copies
+        self._ask(live[consumer] for consumer in sorted(proposal.concerned()))
         return Gate(
             most=self._cluster.max_warm_ups,
             timeout=self._cluster.warm_up_timeout,
-            now=now,
+            now=self._clock(),
             asked_at=overrides.moved_at,
             copies={consumer: copies for consumer, (_, copies) in self._known.items()},
         )
+
+    def _ask(self, concerned: Iterable[Consumer]) -> None:
+        """Ask consumers, unless they have answered, or were asked in vain, a short while ago."""
+        now = self._clock()
+        self._known = {c: known for c, known in self._known.items() if 0 <= now - known[0] < COPIES_LAST}
+        self._silent = {c: at for c, at in self._silent.items() if 0 <= now - at < SILENCE_LASTS}
+        asked = [
+            one
+            for one in concerned
+            if one.id not in self._known and (one.id, one.incarnation) not in self._silent
+        ]
+        if not asked:
+            return
+        answers = self._poll(asked, min(self._cluster.status_timeout, LONGEST_ASKING))
+        now = self._clock()  # the poll itself may take as long as an answer lasts
+        for one in asked:
+            answer = answers.get(one.id)
+            if isinstance(answer, ConsumerStatus):
+                self._known[one.id] = now, answer.copies
+            else:
+                self._silent[one.id, one.incarnation] = now
