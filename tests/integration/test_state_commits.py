@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import lmdb
 import pytest
@@ -18,7 +17,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from muster.consumer.state.position import KEY, Place, Position
-from muster.core.model import Seek, SeekState, ShardState
+from muster.core.model import Seek, SeekState
 from muster.core.positions import Note, parse_stamp
 from muster.edges.dead_letters import ToWrite
 from muster.edges.kafka import GroupOffsets
@@ -138,17 +137,9 @@ def test_state_is_shown_while_it_runs_and_is_restored(
     assert (found.keys, found.offset, found.commit) == (1, 20, 3)
     assert found.bytes > 0
     two = consumer("two")
-    seen: list[ShardState] = []
-    came = two.states.restores.came
-
-    def spy(*said: Any) -> None:
-        came(*said)
-        seen.append(two.states.status()[tp])
-
-    two.states.restores.came = spy  # type: ignore[method-assign]
+    read = two.restored()
     one.reads(world.topic, {0: "two"}, 2)
     start(two, world, eventually, 2)
-    read = [(each.restore.read, each.restore.total) for each in seen if each.restore is not None]
     end = two.states._shards[tp].mark.upto
     assert read[0][0] == 0
     assert read[-1] == (read[-1][1], read[-1][1])
@@ -200,16 +191,9 @@ def test_restarted_owner_reads_only_what_its_store_lacks(
     process(one, world, eventually, 10, {str(n).encode(): b"1" for n in range(1000)})
     one.close()
     again = consumer("one")
-    read: list[int] = []
-    came = again.states.restores.came
-
-    def noted(tp: tuple[str, int], claim_epoch: int, far: int, total: int) -> None:
-        read.append(total)
-        came(tp, claim_epoch, far, total)
-
-    again.states.restores.came = noted  # type: ignore[method-assign]
+    read = again.restored()
     start(again, world, eventually, 2)
-    assert read == [0]
+    assert read == [(0, 0)]
     assert len(again.state(world.topic)) == 1000
 
 

@@ -15,7 +15,7 @@ from muster.consumer.state.follower import Follower
 from muster.consumer.state.keeper import Keeper
 from muster.consumer.state.position import FIRST
 from muster.consumer.state.shards import Computed, States
-from muster.core.model import Seek, TopicAssignment
+from muster.core.model import Seek, TopicAssignment, TopicPartition
 from muster.core.ownership import BatchPlan
 from muster.core.positions import Jump, Why
 from muster.core.state_topics import StateTopics
@@ -161,6 +161,20 @@ class StatefulConsumer:
             return {key[4:]: value for key, value in reader.scan(generation.to_bytes(4, "big"))}
         finally:
             reader.close()
+
+    def restored(self) -> list[tuple[int, int | None]]:
+        """Return a list that grows with each step of what is restored from now on: the offsets read, and all of them,
+        as the status shows them."""
+        steps: list[tuple[int, int | None]] = []
+        came = self.states.restores.came
+
+        def noted(tp: TopicPartition, *said: int) -> None:
+            came(tp, *said)
+            if (restore := self.states.status()[tp].restore) is not None:
+                steps.append((restore.read, restore.total))
+
+        self.states.restores.came = noted  # type: ignore[method-assign]
+        return steps
 
     def errors(self) -> dict[str, str]:
         return dict(self.agent.view().problems)
