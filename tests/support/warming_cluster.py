@@ -22,10 +22,12 @@ ROUND = 3.0
 
 @dataclass
 class WarmingConsumer(SimulatedConsumer):
-    """`disk` has how far its store of each shard is. A round brings those that it stands by for on by `step`."""
+    """`disk` has how far its store of each shard is. A round brings those that it stands by for on by `step`; those
+    that are not at the end stand still for `still` seconds."""
 
     has_state: Callable[[str], bool] = lambda _topic: True
     step: int = 40_000
+    still: float = 0.0
     disk: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def obey(self, store: SimulatedStore) -> None:
@@ -45,7 +47,9 @@ class WarmingConsumer(SimulatedConsumer):
     def copies(self) -> dict[str, dict[int, ShardCopy]]:
         found: dict[str, dict[int, ShardCopy]] = {}
         for (topic, p), position in self.disk.items():
-            found.setdefault(topic, {})[p] = ShardCopy(position, END)
+            found.setdefault(topic, {})[p] = ShardCopy(
+                position, END, still=self.still if position < END else 0.0
+            )
         return found
 
     def is_warm(self, tp: tuple[str, int]) -> bool:

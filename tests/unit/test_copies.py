@@ -90,3 +90,24 @@ def test_rate_is_that_of_the_first_way_to_the_end() -> None:
     assert copies.view() == {tp: ShardCopy(100_010, 200_000, 4096, False, 50_000.0)}
     copies.gone(tp)
     assert copies.view() == {}
+
+
+def test_copy_says_since_when_it_stands_still() -> None:
+    now = [0.0]
+    copies, tp = CopyNotes(lambda: now[0]), ("t", 0)
+    copies.to_follow([tp])
+    now[0] = 5.0
+    assert copies.view() == {tp: ShardCopy(0, still=5.0)}, "it could not even be begun with"
+    copies.begin(tp, 0, 100_000)
+    copies.came(tp, 500, 100_000)
+    now[0] = 65.0
+    copies.rest(tp)
+    copies.begin(tp, 500, 100_000)
+    copies.came(tp, 500, 100_000)
+    assert copies.view()[tp].still == 60.0, "a retry is no progress"
+    copies.came(tp, 100_000, 100_000)
+    now[0] = 100.0
+    assert copies.view()[tp].still == 0.0, "it has all there is"
+    copies.came(tp, 100_000, 100_001)
+    copies.to_follow([])
+    assert copies.view()[tp].still == 0.0, "nobody waits for it"

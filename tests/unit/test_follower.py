@@ -101,6 +101,7 @@ def test_refused_standby_stays_named_until_it_reads(world: World, monkeypatch: p
     monkeypatch.setattr(Tail, "reading", staticmethod(lambda: ({}, refused)))
     world.round()
     assert "allow this user Read" in world.problems()[0]
+    assert world.states.copies()[TP].still > 0, "coordinators see that it does not get on"
     monkeypatch.setattr(Tail, "reading", staticmethod(lambda: ({}, {})))
     world.round()
     assert world.states.copies()[TP].followed, "it is tried again, and Kafka has not answered yet"

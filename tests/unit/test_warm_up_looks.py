@@ -10,9 +10,9 @@ from tests.support.runs import Topics
 from tests.support.warming_cluster import ROUND, WarmingCluster, coordinator
 
 
-def joined() -> tuple[WarmingCluster, Topics]:
+def joined(partitions: int = 4) -> tuple[WarmingCluster, Topics]:
     """Consumer a has all of topic t, and b has just joined and warms up."""
-    world, topics = WarmingCluster(), Topics(t=4)
+    world, topics = WarmingCluster(), Topics(t=partitions)
     world.join("a")
     for _ in range(6):
         step(world, topics)
@@ -80,3 +80,21 @@ def test_rebalance_request_does_not_spin_during_warm_ups() -> None:
         step(world, topics)
     assert world.decided.rebalance is None
     assert sorted(world.owners("t").values()) == ["a", "a", "b", "b"]
+
+
+def test_run_names_a_warm_up_without_progress() -> None:
+    world, topics = joined(8)
+    stalled = set(world.node("t").warm_ups)
+    assert len(stalled) == 2
+    b = world.consumer("b")
+    b.stuck, b.disk, b.still = True, {("t", p): 7 for p in stalled}, 61.0
+    step(world, topics)
+    assert stalled < set(world.node("t").warm_ups), "others begin beside them"
+    report = coordinator(world, topics, Sticky()).compute_assignment()
+    for p in stalled:
+        assert any(f"partition {p}: consumer b warms up" in warning for warning in report.warnings)
+    assert set(world.owners("t").values()) == {"a"}
+    b.stuck, b.still = False, 0.0
+    for _ in range(20):
+        step(world, topics)
+    assert sorted(world.owners("t").values()) == [*"aaaabbbb"], "they go on once they can"

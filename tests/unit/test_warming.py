@@ -89,6 +89,23 @@ def test_warm_up_under_way_stays(other: str) -> None:
     assert found.owners["t"][1] == other
 
 
+@pytest.mark.parametrize(("still", "begun"), [(599.0, {0: "b"}), (600.0, {0: "b", 1: "b"})])
+def test_stalled_warm_up_stays_and_gives_its_place(still: float, begun: Owners) -> None:
+    there = topic({0: "a", 1: "a", 2: "a"}, {0: "b"})
+    copies: Mapping[str, Copies] = {"b": {"t": {0: replace(COLD, still=still)}}}
+    found = planned(To("b"), [there], copies, most=1)
+    assert found.warm_ups == {"t": begun}
+    assert found.owners == {"t": dict.fromkeys(range(3), "a")}
+    assert [(each.tp, each.consumer) for each in found.stalled] == [(("t", 0), "b")] * (len(begun) - 1)
+
+
+def test_warm_store_is_never_stalled() -> None:
+    there = topic({0: "a"}, {0: "b"})
+    copy = ShardCopy(99_000, 100_000, followed=True, still=900.0)
+    found = planned(To("b"), [there], {"b": {"t": {0: copy}}})
+    assert (found.owners, found.stalled) == ({"t": {0: "b"}}, ())
+
+
 def test_finished_warm_up_moves_or_goes() -> None:
     there = topic({0: "a"}, {0: "b"})
     copies: Mapping[str, Copies] = {"b": {"t": {0: WARM}}}

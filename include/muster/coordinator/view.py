@@ -133,7 +133,8 @@ class CoordinatorView:
             overrides.unobeyed(topic, intended_owners(snapshot), self.plan.owners.get(topic, {}))
             for topic, snapshot in self._overridden()
         )
-        return [*known, *map(str, impossible), *chain.from_iterable(unobeyed)]
+        stalled = map(str, self.plan.stalled)
+        return [*known, *map(str, impossible), *chain.from_iterable(unobeyed), *stalled]
 
     def live_owners(self) -> dict[str, set[str]]:
         """Return the live owners and what they own."""

@@ -30,6 +30,7 @@ class ShardCopy:
     when that was last looked up (None: not yet), and takes so many `bytes`.
 
     `followed`: it is being brought to the end and kept there, at `rate` offsets a second on average since it began.
+    `still`: it is to be brought to the end, and came no further for so many seconds.
     """
 
     position: Required
@@ -37,6 +38,7 @@ class ShardCopy:
     bytes: Count = 0
     followed: Flag = False
     rate: Duration = 0.0
+    still: Duration = 0.0
 
     @property
     def lag(self) -> int | None:

@@ -14,20 +14,22 @@ from muster.core.assignors.api import Standbys
 from muster.core.assignors.run import run_standbys, run_tasks
 from muster.core.assignors.subscriptions import without_excluded
 from muster.core.model import Assignment, Consumer, State, TopicSnapshot, by_partition
-from muster.core.warming import OPEN, Admission, Gate, WarmUps
+from muster.core.warming import OPEN, Admission, Gate, Stalled, WarmUps
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The owner and the standbys that each partition of each topic is to have, and who warms up for what.
 
-    `wanted` are the owners that the assignor wants, some of which the gate holds back (`muster.core.warming`).
+    `wanted` are the owners that the assignor wants, some of which the gate holds back (`muster.core.warming`);
+    `stalled` are the warm-ups that do not get on.
     """
 
     owners: Assignment = field(default_factory=dict)
     standbys: Standbys = field(default_factory=dict)
     warm_ups: WarmUps = field(default_factory=dict)
     wanted: Assignment = field(default_factory=dict)
+    stalled: tuple[Stalled, ...] = ()
 
 
 def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:
@@ -63,7 +65,7 @@ class Proposal:
         topics = {topic: snapshot.partitions for topic, snapshot in self.admission.snapshots.items()}
         owners, warm_ups = self.admission.through(gate)
         standbys = run_standbys(self.assignor, topics, self.consumers, owners, self.context)
-        return Plan(owners, standbys, warm_ups, self.admission.wanted)
+        return Plan(owners, standbys, warm_ups, self.admission.wanted, self.admission.stalled(gate))
 
 
 def plan(

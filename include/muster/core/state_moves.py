@@ -91,7 +91,8 @@ def _copy(status: ConsumerStatus | None, tp: TopicPartition) -> ShardCopy | None
 
 def _whole(statuses: Iterable[ConsumerStatus], tp: TopicPartition) -> tuple[int | None, int | None]:
     """Return where a changelog ends, and the bytes of the newest store of it; None where no consumer has one."""
-    copies = [copy for status in statuses if (copy := _copy(status, tp)) is not None]
+    found = [copy for status in statuses if (copy := _copy(status, tp)) is not None]
+    copies = [copy for copy in found if copy.position or copy.end is not None]
     newest = max(copies, key=lambda copy: copy.position, default=None)
     if newest is None:
         return None, None

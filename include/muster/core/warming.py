@@ -8,7 +8,8 @@ task (`HasTasks`; else each partition is one) of topics with state. Topics witho
 2. *A warm-up is under way.* It stays where it is, and the task with its owner, whatever the plan would like, as long
    as that consumer may take the task. When its store is warm, the plan decides again.
 3. *The plan wants it elsewhere.* If the target's store is warm, it moves. Else it stays with its owner, and a warm-up
-   begins at the target, as long as no more than `most` tasks warm up. The others wait for their turn.
+   begins at the target, as long as no more than `most` tasks warm up. The others wait for their turn. A warm-up that
+   came no further for `timeout` seconds is not counted, so another one has its turn, and is named (`Stalled`).
 4. *A person wants it elsewhere* (a drain, an exclusion, a pin): as 3, and before what is balance; after `timeout`
    seconds since the person asked it moves cold.
 
@@ -32,7 +33,8 @@ WarmUps = Mapping[str, Mapping[int, str]]
 MOST = 2
 """Tasks that warm up at once, unless the settings say otherwise."""
 TIMEOUT = 600.0
-"""Seconds for which a drain waits for a warm copy, unless the settings say otherwise."""
+"""Seconds for which a drain waits for a warm copy, and a warm-up without progress keeps others waiting, unless the
+settings say otherwise."""
 
 
 def _nothing(*_: object) -> None:
@@ -61,9 +63,31 @@ class Gate:
             for topic, partition in shards
         )
 
+    def still(self, consumer: str, tp: TopicPartition) -> float:
+        """Return for how many seconds a cold store came no further; 0 if that is not too long."""
+        copy = (self.copies.get(consumer) or {}).get(tp[0], {}).get(tp[1])
+        return 0.0 if copy is None or copy.warmth is Warmth.WARM or copy.still < self.timeout else copy.still
+
 
 OPEN = Gate()
 """For plans of topics without state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """A warm-up that came no further for so many seconds."""
+
+    tp: TopicPartition
+    consumer: str
+    seconds: float
+
+    def __str__(self) -> str:
+        """Say it for people."""
+        return (
+            f"topic {self.tp[0]!r}, partition {self.tp[1]}: consumer {self.consumer} warms up for it, and has come "
+            f"no further for {self.seconds:.0f} s; the owner reads on, and other warm-ups go on. See the problems of "
+            f"{self.consumer} on its status page, or exclude it from the topic"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +143,7 @@ class Admission:
         for task in self._tasks:
             known = self._warm_ups(task)
             cold = {tp: c for tp, c in known.items() if not gate.is_warm(c, [tp])}
-            under_way += bool(cold)
+            under_way += any(not gate.still(c, tp) for tp, c in cold.items())
             if not self._is_had(task) or not self._is_settled(task):
                 _note(warm_ups, known)
                 if not self._is_had(task) and task.target is not None:
@@ -139,6 +163,11 @@ class Admission:
         for _, task in waiting[: max(0, gate.most - under_way)]:
             _note(warm_ups, dict.fromkeys(task.shards, task.moves))
         return owners, warm_ups
+
+    def stalled(self, gate: Gate) -> tuple[Stalled, ...]:
+        """Return the warm-ups that came no further for too long."""
+        known = [named for task in self._tasks for named in self._warm_ups(task).items()]
+        return tuple(Stalled(tp, c, seconds) for tp, c in known if (seconds := gate.still(c, tp)))
 
     @cached_property
     def _tasks(self) -> list[Task]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from muster.core.copies import ShardCopy
@@ -29,7 +29,14 @@ class CopyNotes:
     clock: Callable[[], float]
     _copies: dict[TopicPartition, ShardCopy] = field(default_factory=dict, init=False)
     _followed: dict[TopicPartition, _Reading] = field(default_factory=dict, init=False)
+    _moved: dict[TopicPartition, float] = field(default_factory=dict, init=False)
+    """When those that are to be brought to the end came further, or had to be brought there first."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def to_follow(self, wanted: Collection[TopicPartition]) -> None:
+        """Take note of which copies are to be brought to the end and kept there, whether or not that works."""
+        with self._lock:
+            self._moved = {tp: self._moved.get(tp, self.clock()) for tp in wanted}
 
     def begin(self, tp: TopicPartition, position: int, end: int | None) -> None:
         """Take note that a copy is read on from `position`."""
@@ -45,6 +52,8 @@ class CopyNotes:
             if before is None or since is None:
                 return
             rate = before.rate
+            if position != before.position and tp in self._moved:
+                self._moved[tp] = self.clock()
             if not since.arrived and position - since.first >= LEAST_READ:
                 rate = (position - since.first) / max(1e-3, self.clock() - since.began)
             self._copies[tp] = replace(
@@ -73,6 +82,10 @@ class CopyNotes:
                 self._copies.pop(tp, None)
 
     def view(self) -> dict[TopicPartition, ShardCopy]:
-        """Return all of them."""
+        """Return all of them, and those that are to be followed and are not there yet."""
         with self._lock:
-            return dict(self._copies)
+            found = {**dict.fromkeys(self._moved, ShardCopy(0)), **self._copies}
+            for tp, moved in self._moved.items():
+                if found[tp].lag != 0:
+                    found[tp] = replace(found[tp], still=self.clock() - moved)
+            return found

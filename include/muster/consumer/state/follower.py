@@ -109,6 +109,7 @@ class Follower:
                 self._let_go(tp)
         for tp in self._again.keys() - wanted.keys():
             self._fails(tp, None)
+        self._states.stores.copies.to_follow(wanted)
         now = time.monotonic()
         for tp in sorted(wanted.keys() - self._followed.keys()):
             if self._again.get(tp, 0.0) <= now:
