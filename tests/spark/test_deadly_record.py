@@ -241,6 +241,7 @@ def test_record_that_kills_jobs_is_found_while_others_flow(world: Watch, eventua
     answers = world.jobs[0].discovery.answers
     answers.give((world.topic, DEADLY), KILLS, Answer.SKIP, "ann", "a test", time.time())
     eventually(lambda: world.committed()[DEADLY] == RECORDS, 300, "it is skipped, and the rest is read")
+    eventually(lambda: not world.down, 300, "all are back")
     assert len(world.deaths) == ALONE
     assert world.apart() == []
 
