@@ -141,31 +141,54 @@ def test_java_is_looked_at_where_spark_is(
         java.parent.mkdir()
         java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
         java.chmod(0o755)
-    monkeypatch.setattr(packages, "_version", {"pyspark": spark}.get)
+    _spark_in(tmp_path, monkeypatch, pyspark=spark)
     (check,) = (check for check in packages.check_packages(Part("packages")) if check.name == "Java")
     assert check.outcome is outcome
     assert str(tmp_path) in check.found
     assert outcome is CheckOutcome.OK or "JAVA_HOME" in check.step
 
 
+def _spark_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, jars: str | None = None, **packages: str | None
+) -> None:
+    """Have SPARK_HOME name a Spark in an environment with these packages."""
+    home = folder / "pyspark"
+    (home / "jars").mkdir(parents=True)
+    if jars:
+        (home / "jars" / f"spark-core_2.13-{jars}.jar").touch()
+    for name, version in packages.items():
+        if version:
+            info = folder / f"{name}-{version}.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Name: {name.replace('_', '-')}\nVersion: {version}\n")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+
+
 @pytest.mark.parametrize(
-    ("client", "jars", "mixed"),
+    ("pyspark", "client", "jars", "mixed"),
     [
-        ("4.2.0", "4.2.0", ""),
-        (None, "4.2.0", ""),
-        (None, None, ""),
-        ("4.3.0", "4.2.0", "pyspark 4.2.0 is mixed with pyspark-client 4.3.0"),
-        ("4.3.0", "3.5.9", "pyspark 4.2.0 is mixed with pyspark-client 4.3.0 and jars 3.5.9"),
+        ("4.2.0", "4.2.0", "4.2.0", ""),
+        ("3.5.9", None, "3.5.9", ""),
+        (None, None, "4.3.0", ""),
+        (
+            "4.2.0",
+            "4.3.0",
+            "4.2.0",
+            "has pyspark 4.2.0, pyspark-client 4.3.0, jars 4.2.0: versions are mixed",
+        ),
+        ("4.2.0", None, "3.5.9", "has pyspark 4.2.0, jars 3.5.9: versions are mixed"),
     ],
 )
 def test_mixed_versions_of_spark_fail(
-    client: str | None, jars: str | None, mixed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pyspark: str | None,
+    client: str | None,
+    jars: str,
+    mixed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    (tmp_path / "jars").mkdir()
-    if jars:
-        (tmp_path / "jars" / f"spark-core_2.13-{jars}.jar").touch()
-    monkeypatch.setattr(packages, "_version", {"pyspark": "4.2.0", "pyspark-client": client}.get)
+    """Airflow has a pyspark of its own beside, which none of the jobs has."""
+    _spark_in(tmp_path, monkeypatch, jars, pyspark=pyspark, pyspark_client=client)
     (check,) = (check for check in packages.check_packages(Part("packages")) if check.name == "one Spark")
     assert check.outcome is (CheckOutcome.FAILED if mixed else CheckOutcome.OK)
     assert mixed in check.found
@@ -179,7 +202,7 @@ def test_installed_spark_is_one_version() -> None:
 def test_spark_without_any_java_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(packages, "_version", {"pyspark": "4.2.0"}.get)
+    _spark_in(tmp_path, monkeypatch, pyspark="4.2.0")
     (check,) = (check for check in packages.check_packages(Part("packages")) if check.name == "Java")
     assert check.outcome is CheckOutcome.FAILED
     assert "'java' is not on the PATH" in check.found

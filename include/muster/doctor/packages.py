@@ -7,8 +7,9 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,9 +35,9 @@ def check_packages(part: Part) -> Iterator[Check]:
             yield part.ok(name, "is not installed here, and not needed for the command line")
         else:
             yield check_version(part, name, found, name)
-    if (spark := _version("pyspark")) is not None:
-        yield _java(part, spark)
-        yield _one_spark(part, spark)
+    if (home := _spark_home()) is not None and (versions := _versions_of_spark(home)):
+        yield _java(part, next(iter(versions.values())))
+        yield _one_spark(part, home, versions)
     try:
         declared = requires("muster-kafka") or []
     except PackageNotFoundError:
@@ -68,33 +69,32 @@ def _java(part: Part, spark: str) -> Check:
     return part.ok("Java", f"{java}: {said}")
 
 
-def _one_spark(part: Part, spark: str) -> Check:
-    """Compare pyspark with pyspark-client, whose files lie over its own, and with the jars that its scripts start."""
-    client, jars = _version("pyspark-client"), _version_of_jars()
-    others = [
-        f"{name} {each}"
-        for name, each in (("pyspark-client", client), ("jars", jars))
-        if each not in (None, spark)
-    ]
-    if not others:
-        return part.ok("one Spark", f"pyspark, its client and its jars are {spark}")
+def _versions_of_spark(home: Path) -> dict[str, str]:
+    """Return the versions of the pyspark in `home`, of pyspark-client, whose files lie over its own, and of the jars
+    that its scripts start; those that are there. A Spark that is no package of Python's has jars alone."""
+    found = {name: _version(name, [str(home.parent)]) for name in ("pyspark", "pyspark-client")}
+    found["jars"] = next((jar.stem.rpartition("-")[2] for jar in home.glob("jars/spark-core_*.jar")), None)
+    return {name: each for name, each in found.items() if each}
+
+
+def _one_spark(part: Part, home: Path, versions: Mapping[str, str]) -> Check:
+    said = f"{home} has {', '.join(f'{name} {each}' for name, each in versions.items())}"
+    if len({*versions.values()}) == 1:
+        return part.ok("one Spark", said)
     step = (
         "install pyspark and pyspark-client of one version, as the extra [spark] does; another Spark has an "
         "environment of its own, with the extra [own-spark] and without Airflow's Spark provider, and SPARK_HOME "
         "names its folder"
     )
-    return part.failed(
-        "one Spark", f"pyspark {spark} is mixed with {' and '.join(others)}; handlers with UDFs fail", step
-    )
+    return part.failed("one Spark", f"{said}: versions are mixed, and handlers with UDFs fail", step)
 
 
-def _version_of_jars() -> str | None:
-    """Return the version of the Spark that `spark-submit` starts here, None if there is none."""
-    home = os.environ.get("SPARK_HOME")
-    package = None if home else find_spec("pyspark")
-    folder = Path(home) if home else Path(package.origin).parent if package and package.origin else None
-    jars = folder.glob("jars/spark-core_*.jar") if folder else ()
-    return next((jar.stem.rpartition("-")[2] for jar in jars), None)
+def _spark_home() -> Path | None:
+    """Return the folder of the Spark that `spark-submit` starts here, None if there is none."""
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    package = find_spec("pyspark")
+    return Path(package.origin).parent if package and package.origin else None
 
 
 def _requirements(part: Part, name: str, declared: list[str]) -> Check:
@@ -120,8 +120,5 @@ def _problem(requirement: str) -> str:
     )
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def _version(package: str, folders: Sequence[str] = sys.path) -> str | None:
+    return next((found.version for found in distributions(name=package, path=[*folders])), None)
