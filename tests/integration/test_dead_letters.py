@@ -410,7 +410,7 @@ def test_preview_of_an_answer_shows_what_the_record_holds_and_changes_nothing(
 
     def preview(command: str, offset: int) -> list[str]:
         site.failing[topic, 0] = {"offset": offset, "attempts": 8, "error": "ValueError: no", "parked": True}
-        done = site.run(topic, "0", str(offset), "--preview", command=command)
+        done = site.ask(topic, "0", str(offset), "--preview", command=command)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
@@ -460,7 +460,7 @@ def lettered(site: Site, kafka: KafkaSettings) -> tuple[Site, str, str]:
 
 
 def listed(site: Site, *args: str) -> list[dict[str, Any]]:
-    done = site.run("--json", *args, command="deadletters")
+    done = site.ask("--json", *args, command="deadletters")
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout)["letters"])
 
@@ -503,12 +503,12 @@ def test_replay_writes_each_record_back_once_where_it_came_from(
 ) -> None:
     site, topic, letters_to = lettered
 
-    def replay(*args: str) -> int:
-        done = site.run("--json", "--reason", "mended", "--by", "ann", *args, command="deadletters replay")
+    def replay(*args: str, how: Callable[..., subprocess.CompletedProcess[str]] = site.ask) -> int:
+        done = how("--json", "--reason", "mended", "--by", "ann", *args, command="deadletters replay")
         assert done.returncode == 0, done.stderr
         return int(json.loads(done.stdout)["replayed"])
 
-    assert replay("--error", "ValueError", "--partition", "0") == 2
+    assert replay("--error", "ValueError", "--partition", "0", how=site.run) == 2
     assert [one["replayed"] for one in listed(site)] == [True, False, True, False, False]
     came = contents(kafka, topic, 0)[3:]
     assert [(one.key(), one.value()) for one in came] == [RECORDS["plain"][:2], RECORDS["tombstone"][:2]]
@@ -657,7 +657,7 @@ def test_replay_leaves_out_what_cannot_be_written_back(site: Site, kafka: KafkaS
     letters = [word for at in (0, 2, 9) for word in ("--letter", f"0/{at}")]
     for preview in (["--preview"], []):
         options = ("--json", "--to", to, "--reason", "kept", *letters, *preview)
-        done = site.run(*options, command="deadletters replay")
+        done = site.ask(*options, command="deadletters replay")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["left_out"] == [others, "1 left out (0/9): there is no such letter"]
     assert sum(len(contents(kafka, to, number)) for number in (0, 1)) == 1

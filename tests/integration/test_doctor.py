@@ -34,6 +34,7 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from tests.conftest import Eventually
 from tests.support.obedient_consumers import registered
 from tests.support.secured import CLUSTER, ConsulTokens, Passwords, connection
+from tests.support.whole_tree import whole_tree
 
 ROOT = Path(__file__).parents[2]
 Checks = Mapping[tuple[str, str], dict[str, Any]]
@@ -141,20 +142,13 @@ def store(zookeeper: ZooKeeperSettings, name: str, topic: str) -> Iterator[Topic
 
 def trace(zookeeper: ZooKeeperSettings, consul: ConsulSettings) -> object:
     """Every node with its versions, and Consul's keys with the index of their last change."""
-    nodes: dict[str, Any] = {}
     raw = make_client(zookeeper)
     start_client(raw, zookeeper)
     try:
-
-        def walk(path: str) -> None:
-            data, stat = raw.get(path)
-            nodes[path] = (data, stat.mzxid, stat.pzxid, stat.version, stat.cversion, stat.aversion)
-            for child in raw.get_children(path):
-                if (path, child) != ("/", "zookeeper"):
-                    walk(f"{path.rstrip('/')}/{child}")
-
-        raw.sync("/")
-        walk("/")
+        nodes = {
+            path: (data, stat.mzxid, stat.pzxid, stat.version, stat.cversion, stat.aversion)
+            for path, (data, stat) in whole_tree(raw).items()
+        }
     finally:
         stop_client(raw, 5.0)
     keys = httpx.get(f"http://{consul.host}:{consul.port}/v1/kv/?recurse=1", trust_env=False)

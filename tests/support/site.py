@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,8 +17,10 @@ from uuid import uuid4
 import httpx
 import pytest
 import yaml
+from click.testing import CliRunner
 from kazoo.client import KazooClient
 
+from muster.cli.main import main
 from muster.core.model import TopicPartition
 from muster.core.progress import progress_path
 from muster.edges.consul import ConsulCluster
@@ -27,8 +31,24 @@ from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.support.bare_shell import bare_shell
 from tests.support.obedient_consumers import coordinator, registered
+from tests.support.whole_tree import whole_tree
 
 ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def levels_kept() -> Iterator[None]:
+    """Put the levels of all loggers back, which the command line sets for its process."""
+
+    def loggers() -> list[logging.Logger]:
+        return [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+
+    before = {logger: logger.level for logger in loggers()}
+    try:
+        yield
+    finally:
+        for logger in loggers():
+            logger.setLevel(before.get(logger, logging.NOTSET))
 
 
 @dataclass
@@ -61,6 +81,7 @@ class Site:
         return load_clusters(self.clusters)[self.name]
 
     def run(self, *args: str, command: str = "plan") -> subprocess.CompletedProcess[str]:
+        """The command as a process of its own, which takes seconds of a processor."""
         # An Airflow that cannot be imported: the variables have to be enough.
         (self.folder / "airflow").mkdir(exist_ok=True)
         (self.folder / "airflow" / "__init__.py").write_text("raise RuntimeError('imported')")
@@ -75,6 +96,18 @@ class Site:
             check=False,
         )
 
+    def ask(self, *args: str, command: str = "plan") -> subprocess.CompletedProcess[str]:
+        """The same command in this process."""
+        unset = {name: None for name in os.environ if name.startswith(("AIRFLOW", "MUSTER"))}
+        asked = [*command.split(), "--cluster", self.name, *args]
+        with levels_kept():
+            done = CliRunner().invoke(
+                main, asked, env=unset | {"HOME": str(self.folder)} | self.environment(), prog_name="muster"
+            )
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return subprocess.CompletedProcess(asked, done.exit_code, done.stdout, done.stderr)
+
     def environment(self) -> dict[str, str]:
         """Where the command finds the cluster and its servers."""
         return {
@@ -87,7 +120,7 @@ class Site:
         }
 
     def json(self, *args: str) -> dict[str, Any]:
-        done = self.run(*args, "--json")
+        done = self.ask(*args, "--json")
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
@@ -103,16 +136,9 @@ class Site:
         of_cluster = PurePosixPath(marks).parent
         touched = {str(of_cluster), str(of_cluster / "state")}
 
-        def walk(path: str) -> None:
-            data, stat = self.raw.get(path)
+        for path, (data, stat) in whole_tree(self.raw, {marks}).items():
             versions = (stat.mzxid, stat.pzxid, stat.version, stat.cversion, stat.aversion)
             nodes[path] = (data, *(() if path in touched else versions))
-            for child in (f"{path.rstrip('/')}/{child}" for child in self.raw.get_children(path)):
-                if child not in {"/zookeeper", marks}:
-                    walk(child)
-
-        self.raw.sync("/")
-        walk("/")
         url = f"http://{self.consul.host}:{self.consul.port}/v1"
         keys = httpx.get(f"{url}/kv/?recurse=1", trust_env=False)
         services = httpx.get(f"{url}/catalog/service/{self.name}", trust_env=False).json()
