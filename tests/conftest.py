@@ -6,6 +6,7 @@ a server (kill, pause) puts it right again, or starts one of its own with `devst
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -213,8 +214,16 @@ def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
 
 @pytest.fixture(scope="session")
 def airflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new database of Airflow's, to be copied."""
-    return make_database(tmp_path_factory.mktemp("airflow-database"))
+    """A new database of Airflow's, to be copied; the first process that needs it makes it for all of a run."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "airflow-database"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            make_database(folder)
+            (folder / "made").touch()
+    return folder / "airflow.db"
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from muster.dashboard.app import create_app
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.dags.conftest import connection
-from tests.support.airflow_home import tokens_of
+from tests.support.airflow_home import give_database, tokens_of
 from tests.support.simulated_dashboard import OURS, by_header
 
 pytestmark = pytest.mark.airflow
@@ -57,6 +58,8 @@ BODIES: dict[str, dict[str, object]] = {
     "apply": {"what_if": {}, "plan": "p", "way": "pins"},
 }
 """Requests that are understood and change nothing."""
+AT_ONCE = 6
+"""Routes that are asked at the same time."""
 HARMLESS = {"pause", "resume", "rebalance"}
 """Commands that always do something where they can; what an admin gets is tested with the commands."""
 
@@ -94,7 +97,9 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> Iterator[Server]:
+def server(
+    airflow_database: Path, tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings
+) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("dashboard-airflow")
     clusters = folder / "clusters.yaml"
     entry = {
@@ -114,6 +119,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> 
         "AIRFLOW_CONN_MUSTER_KAFKA": connection(conn_type="kafka", extra=nowhere),
     }
     airflow = Airflow(folder / "airflow", extra_environment=environment, guarded=True)
+    give_database(airflow, airflow_database)
     airflow.migrate()
     airflow.api.extra_environment = airflow.environment()  # no other part of Airflow is needed
     airflow.api.start()
@@ -140,7 +146,9 @@ def routes(folder: Path) -> list[tuple[str, str]]:
 def test_no_route_is_open_viewers_look_and_admins_give_commands(server: Server, tmp_path: Path) -> None:
     found = routes(tmp_path)
     assert len(found) > 20
-    for method, path in found:
+
+    def asked(route: tuple[str, str]) -> None:
+        method, path = route
         command = path.rpartition("/levers/")[2] if "/levers/" in path else None
         body = None if method == "GET" else {"reason": "a test", **BODIES.get(command or "", {})}
         if path.endswith("/what-if"):
@@ -161,6 +169,10 @@ def test_no_route_is_open_viewers_look_and_admins_give_commands(server: Server, 
             assert by_viewer.status_code in {200, 307, 404, 503}, (path, by_viewer.text)
             by_admin = server("admin", method, path, headers, body)
             assert by_admin.status_code == by_viewer.status_code, path
+
+    # Several at once: most wait for servers that are out of reach.
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        assert len(list(pool.map(asked, found))) == len(found)
 
 
 def test_server_has_no_other_routes(server: Server) -> None:

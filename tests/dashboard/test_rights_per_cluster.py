@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ from muster.commands.table import COMMANDS
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.dags.conftest import connection
-from tests.support.airflow_home import tokens_of
+from tests.support.airflow_home import give_database, tokens_of
 from tests.support.simulated_dashboard import OURS
 
 pytestmark = pytest.mark.airflow
@@ -56,7 +57,9 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> Iterator[Server]:
+def server(
+    airflow_database: Path, tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings
+) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("rights-airflow")
     entries = {
         name: {
@@ -77,12 +80,13 @@ def server(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> 
             conn_type="generic", host="127.0.0.1:9", extra={"operation_timeout": 1}
         ),
         "AIRFLOW_CONN_MUSTER_KAFKA": connection(
-            conn_type="kafka", extra={"bootstrap.servers": "127.0.0.1:9"}
+            conn_type="kafka", extra={"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 1}
         ),
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devstack_airflow, "USERS", ROLES)
         airflow = Airflow(folder / "airflow", extra_environment=environment, guarded=True)
+        give_database(airflow, airflow_database)
         airflow.migrate()
         airflow.api.extra_environment = airflow.environment()  # of Airflow's other parts none is needed
     subprocess.run(
