@@ -38,7 +38,8 @@ def test_the_shadow_is_in_the_report_and_in_the_log(
 ) -> None:
     site.write(shadow_assignor=name, long_poll_timeout="1s")
     monkeypatch.setenv("MUSTER_CLUSTERS", str(site.clusters))
-    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_KAFKA", connection(extra={"bootstrap.servers": "127.0.0.1:9"}))
+    nowhere = {"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 1}
+    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_KAFKA", connection(extra=nowhere))
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_ZOOKEEPER", connection(host=site.zookeeper.hosts))
     consul_and_spark(monkeypatch, site.consul)
     before, task = site.trace(), Task()

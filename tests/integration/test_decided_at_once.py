@@ -68,7 +68,7 @@ def coordinator(
     for consumer in ("one", "two"):
         body = {"ID": f"{cluster.name}-{consumer}", "Name": cluster.consul_service}
         httpx.put(f"{url}/register", json=body, trust_env=False).raise_for_status()
-    nowhere = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:9"})
+    nowhere = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:9"}, operation_timeout=1.0)
     with open_coordinator(cluster, zookeeper, consul, nowhere) as opened:
         opened.store.create_topic("t", "k:9092", "g")
         opened.store.set_partitions("t", frozenset({0, 1}))

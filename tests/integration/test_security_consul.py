@@ -331,7 +331,7 @@ def test_the_coordinator_keeps_the_status_quo_when_consul_refuses_it(
         "no token": settings(secure_consul, None, authority.ca),
         "ca": settings(secure_consul, consul_tokens.airflow, stranger_ca),
     }[wrong]
-    kafka = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:9"})
+    kafka = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:9"}, operation_timeout=1.0)
     try:
         with open_coordinator(cluster, zookeeper, refused, kafka) as coordinator:
             for part in (

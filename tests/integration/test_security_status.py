@@ -129,7 +129,7 @@ def test_refusal_is_an_unavailable_status_for_the_coordinator(
             "consumers": {"handler": "muster.handlers.parquet.ParquetHandler"},
         }
     )
-    kafka = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:9"})
+    kafka = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:9"}, operation_timeout=1.0)
     with TopicStore(zookeeper, name) as store:
         store.create_topic("flights", "h:9092", "g")
         store.set_partitions("flights", frozenset({0}))
