@@ -88,10 +88,23 @@ class Browser:
         """Wait for the first visible element that fits and, if `text` is given, has it. Raises TimeoutError."""
 
         def there() -> WebElement | None:
-            fits = (element for element in self.all(css) if element.is_displayed())
+            found = self.all(css) if text is None else self._candidates(css, text)
+            fits = (element for element in found if element.is_displayed())
             return next((e for e in fits if text is None or text in self.text_of(e)), None)
 
         return self.eventually(there, timeout, f"{css} with {text!r}; the page says: {self.text()[:1500]}")
+
+    def _candidates(self, css: str, text: str) -> list[WebElement]:
+        """Find the elements that may have `text`, in one question: to ask each for its text takes seconds."""
+        return list(
+            self.driver.execute_script(
+                """const plain = (words) => words.replace(/\\s+/g, '').toLowerCase(), wanted = plain(arguments[1]);
+                return [...document.querySelectorAll(arguments[0])]
+                  .filter(e => [e.innerText ?? '', e.textContent].some(said => plain(said).includes(wanted)));""",
+                css,
+                text,
+            )
+        )
 
     def text_of(self, element: WebElement) -> str:
         """Return an element's text as it is shown."""
