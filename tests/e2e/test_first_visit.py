@@ -16,10 +16,13 @@ from tests.browser.conftest import SHOTS, require_chromium
 from tests.conftest import Eventually
 from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, RunningStack
 from tests.support.number_producer import NumberProducer
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 CLUSTER = "numbers"
+OTHERS = ("/topics", "/consumers", "/consumers/numbers-1", "/timeline", "/decisions")
+"""Pages that are looked at for their own sake with LONG=1 only."""
 REBALANCED = 90.0
 """Seconds within which a rebalance is through and shown."""
 
@@ -94,13 +97,10 @@ def test_a_cluster_at_a_glance(browser: Browser, world: RunningStack) -> None:
     "where",
     [
         "",
-        "/topics",
         f"/topics/{TOPIC}",
-        "/consumers",
-        "/consumers/numbers-1",
-        "/timeline",
         "/what-if?without=numbers-1",
-        "/decisions",
+        # The later steps open these, too; that they fit is a test of tests/browser.
+        *(pytest.param(where, marks=only_long) for where in OTHERS),
     ],
 )
 def test_page_of_each_kind_is_shown(browser: Browser, world: RunningStack, where: str) -> None:
@@ -168,6 +168,7 @@ def test_a_paused_cluster_is_paused_everywhere(browser: Browser, world: RunningS
     browser.eventually(lambda: not browser.all(".banner.paused"), 30, "the banner goes")
 
 
+@only_long
 def test_rebalance_exclude_and_include(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world))
     pull(browser, "Rebalance now…", "to be sure")

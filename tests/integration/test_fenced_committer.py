@@ -22,8 +22,21 @@ from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.committing_consumer import Consumer
 from tests.support.kafka_topics import make_topic
+from tests.support.only_long import only_long
 
 pytestmark = pytest.mark.timeout(300)
+
+DELETED = pytest.mark.parametrize(
+    ("consumer", "what"),
+    [
+        pytest.param(True, "the group", id="fencing-the group"),
+        pytest.param(False, "one offset", id="epoch guard-one offset"),
+        pytest.param(True, "one offset", id="fencing-one offset", marks=only_long),
+        pytest.param(False, "the group", id="epoch guard-the group", marks=only_long),
+    ],
+    indirect=["consumer"],
+)
+"""Each kind of commit and each deletion once; with LONG=1 all pairs."""
 
 
 @pytest.fixture(params=[True, False], ids=["fencing", "epoch guard"])
@@ -193,7 +206,7 @@ def test_a_claim_at_a_frozen_broker_keeps_its_partition_closing_until_it_has_end
         server.stop()
 
 
-@pytest.mark.parametrize("what", ["the group", "one offset"])
+@DELETED
 def test_offset_that_an_admin_deletes_is_committed_again(
     what: str,
     kafka: KafkaSettings,
@@ -216,7 +229,7 @@ def test_offset_that_an_admin_deletes_is_committed_again(
     assert one.agent.view().counters.foreign_commits == (2 if what == "the group" else 1)
 
 
-@pytest.mark.parametrize("what", ["the group", "one offset"])
+@DELETED
 def test_next_owner_begins_where_the_last_one_ended_though_its_offset_was_deleted(
     what: str,
     kafka: KafkaSettings,

@@ -33,6 +33,7 @@ from muster.edges.zookeeper import TopicStore
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
+from tests.support.only_long import only_long
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -234,7 +235,15 @@ def world(
     made.close()
 
 
-@pytest.mark.parametrize(("first", "second"), [(PLAIN, FULL), (FULL, PLAIN), (PLAIN, PLAIN), (FULL, FULL)])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (PLAIN, FULL),
+        (FULL, PLAIN),
+        pytest.param(PLAIN, PLAIN, marks=only_long),
+        pytest.param(FULL, FULL, marks=only_long),
+    ],
+)
 def test_hand_overs_read_nothing_twice_and_lose_nothing(
     world: ForeignCluster, eventually: Eventually, first: Path, second: Path
 ) -> None:
