@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from muster.coordinator.opening import open_coordinator
+from muster.core.copies import WARM_LAG
 from muster.core.model import TopicAssignment
 from muster.core.wire import assignment_path, parse_assignment
 from muster.edges.kafka import GroupOffsets
@@ -31,7 +32,8 @@ from tests.support.state_query import begin_at_the_first_record, committed_recor
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 PARTITIONS = 3
-KEYS = 3_000
+KEYS = 45_000
+"""Enough for each partition's changelog to be longer than what a warm store may lack."""
 _TAKEN_UP = re.compile(r"partition (\d+): its state is taken up after (\d+) of (\d+) offsets")
 
 
@@ -141,7 +143,7 @@ def test_warm_standby_goes_on_when_the_owner_is_killed(
         print(f"taken up, by partition: {taken}")
         assert taken.keys() == {0, 1, 2}
         assert all(read <= end / 20 for read, end in taken.values()), "the tail alone"
-        assert min(end for _, end in taken.values()) > 1_000
+        assert min(end for _, end in taken.values()) > WARM_LAG
 
 
 def warm(job: ConsumerJob, topic: str) -> list[str]:
