@@ -223,7 +223,7 @@ def test_rejected_records_are_read_and_written_in_bulk(
     assert [int(message.value()) for message in found] == sorted(bad)
     said = [dict(message.headers())["muster.error"].decode() for message in found]
     assert said == [f"ValueError: no {at}" for at in sorted(bad)]
-    assert one.agent.view().counters.dead_lettered == {topic: len(bad)}
+    eventually(lambda: one.agent.view().counters.dead_lettered == {topic: len(bad)}, 60, "counted")
 
 
 @pytest.mark.parametrize("what", RECORDS)
