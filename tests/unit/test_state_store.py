@@ -141,3 +141,18 @@ def test_keep_leaves_a_shard_that_is_taken_up(tmp_path: Path) -> None:
         assert states.stores.is_open(("t", 0)), "who takes it up closes it, in the order of the lock"
     states.keep({})
     assert not states.stores.is_open(("t", 0))
+
+
+def test_store_file_holds_nothing_of_the_heap(tmp_path: Path) -> None:
+    """What the process has in its memory, such as a password, gets into no file."""
+    secret = b"what the heap had"
+    store = Store(tmp_path, "x", 0.0)
+    for size in (1000, 4000, 4090, 8192):
+        del [bytes(bytearray(secret * (size // len(secret)))) for _ in range(200)][:]
+    mark = store.mark
+    for n in range(20):
+        after = replace(mark, upto=n + 1)
+        assert store.apply([(b"key %d" % n, b"value")], mark, after)
+        mark = after
+    store.close()
+    assert secret not in (tmp_path / "data.mdb").read_bytes()

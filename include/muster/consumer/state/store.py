@@ -277,7 +277,6 @@ def _open(folder: Path, writable: bool) -> Any:
         sync=False,
         metasync=False,
         readahead=False,
-        meminit=False,
         max_readers=512,
         create=writable,
     )
