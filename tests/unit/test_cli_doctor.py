@@ -14,7 +14,7 @@ from muster.cli.main import main
 from muster.doctor import packages
 from muster.doctor.consul import OVERRIDES, apart
 from muster.doctor.findings import CheckOutcome, Part, counts, explained, failed, named
-from muster.doctor.settings import check_settings
+from muster.doctor.settings import check_executors, check_settings
 from muster.doctor.versions import TESTED, check_version, numbers
 from muster.settings.cluster_settings import ClusterSettings
 
@@ -226,6 +226,32 @@ def test_spark_ui_that_others_reach_is_a_warning(
     consumers = {"handler": "json.dumps", "spark_conf": conf}
     settings = ClusterSettings.model_validate({"name": "c", "consumers": consumers, **cluster})
     (check,) = (each for each in check_settings(Part("settings"), settings) if each.name == "Spark UI")
+    assert (check.outcome, bool(check.step)) == (outcome, outcome is CheckOutcome.WARNING)
+    assert said in check.found
+
+
+@pytest.mark.parametrize(
+    ("master", "standbys", "outcome", "said"),
+    [
+        ("local[*]", 1, CheckOutcome.OK, "with the drivers"),
+        ("spark://master", 0, CheckOutcome.OK, "with spark://master executors keep copies"),
+        ("yarn", 1, CheckOutcome.WARNING, "'standbys: 1' keep theirs with the drivers only"),
+    ],
+)
+def test_standbys_without_copies_on_executors_are_a_warning(
+    master: str, standbys: int, outcome: CheckOutcome, said: str
+) -> None:
+    settings = ClusterSettings.model_validate(
+        {
+            "name": "c",
+            "consul_service": "c",
+            "group_id": "g",
+            "topics": ["t"],
+            "assignor": {"name": "sticky", "options": {"standbys": standbys}},
+            "consumers": {"handler": "json.dumps", "state": ["t"], "count": 2},
+        }
+    )
+    check = check_executors(Part("settings"), settings, master)
     assert (check.outcome, bool(check.step)) == (outcome, outcome is CheckOutcome.WARNING)
     assert said in check.found
 

@@ -384,6 +384,7 @@ def test_connector_is_answered_over_http_with_the_querys_token(query: Query) -> 
         "offset": {},
         "tasks": [],
         "kafka": {},
+        "state": "",
         "metrics": {"recordsLost": "0"},
         "failOnDataLoss": False,
     }

@@ -30,6 +30,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.blocks import STOPPING
 from muster.consumer.committer import Committer
+from muster.consumer.connector import runs_with_driver
 from muster.consumer.handler import HandlerError, Handlers, asks_to_know, load_handlers
 from muster.consumer.http_server import HttpServer
 from muster.consumer.lifecycle import (
@@ -269,6 +270,12 @@ class Job:
         began = time.monotonic()
         spark = SparkSession.builder.appName(f"muster {self._settings.consumer}").getOrCreate()
         log.info("Spark is up after %.1f s", time.monotonic() - began)
+        if self._states is not None and not runs_with_driver(spark.sparkContext.master):
+            log.warning(
+                "the executors of %s keep copies of the state, and restore each from its changelog where they have "
+                "none; standbys and warm-ups keep theirs with the drivers only",
+                spark.sparkContext.master,
+            )
         quiet(spark)
         end_on_signals(self._ending)  # Spark has put its own handler in the place of ours
         end_on_jvm_signals(spark, self._ending)

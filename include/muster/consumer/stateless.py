@@ -25,6 +25,10 @@ class Stateless:
     def drop_timer(self, tp: TopicPartition) -> None:
         """Leave out the timer of a partition that failed last."""
 
+    def for_tasks(self) -> str:
+        """Return what tasks on other hosts read changelogs with, as JSON that holds secrets; '' without state."""
+        return ""
+
     def status(self) -> Mapping[TopicPartition, ShardState]:
         """Return how the state of partitions stands."""
         return {}

@@ -19,7 +19,7 @@ from muster.doctor.cluster import check_consumers, check_decisions, check_deploy
 from muster.doctor.consul import NEEDED, OVERRIDES, check_consul
 from muster.doctor.findings import Check, Part, explained
 from muster.doctor.kafka import BROKERS, GROUP, check_kafka
-from muster.doctor.settings import check_settings
+from muster.doctor.settings import check_executors, check_settings
 from muster.doctor.zookeeper import check_zookeeper
 from muster.edges.consul_answers import ANSWERS
 from muster.edges.consul_jobs import GENERATIONS, STOP
@@ -63,7 +63,9 @@ def _jobs(cluster: ClusterSettings, source: Connections, checks: list[Check]) ->
     zookeeper = _find(checks, "zookeeper", cluster.zookeeper, source.zookeeper)
     consul = _find(checks, "consul", cluster.consul, source.consul)
     kafka = _find(checks, "kafka", cluster.kafka, source.kafka)
-    _find(checks, "spark", own.spark, source.fields)
+    spark = _find(checks, "spark", own.spark, source.fields)
+    if spark is not None and own.state:
+        checks.append(check_executors(Part("settings"), cluster, spark.host or ""))
     asks_consumers = (
         cluster.status is None or _find(checks, "status", cluster.status, source.status_pages) is not None
     )

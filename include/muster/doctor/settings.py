@@ -50,6 +50,21 @@ def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
         yield _spark_ui(part, of.spark_conf)
 
 
+def check_executors(part: Part, cluster: ClusterSettings, master: str) -> Check:
+    """Check where the tasks of a cluster with state by key run, as `master` says, and what standbys do there."""
+    if master.startswith("local"):
+        return part.ok("executors", "the tasks that compute state run with the drivers, where the stores are")
+    standbys = cluster.assignor.options.get("standbys")
+    found = f"with {master} executors keep copies of the state, and restore them where they have none"
+    if not standbys:
+        return part.ok("executors", found)
+    return part.warning(
+        "executors",
+        f"{found}; 'standbys: {standbys}' keep theirs with the drivers only",
+        "count on a restore after each move, as docs/state.md has it, or run the drivers with the master local[*]",
+    )
+
+
 def _spark_ui(part: Part, conf: Mapping[str, str]) -> Check:
     """Check who reaches the web page that each job's driver serves; Spark binds it to `SPARK_LOCAL_IP`, if set."""
     address = os.environ.get("SPARK_LOCAL_IP", "")

@@ -93,7 +93,7 @@ def java_properties(config: Mapping[str, str]) -> dict[str, str]:
     properties = {"isolation.level": "read_committed"}
     for name, value in config.items():
         if name in _READ:
-            properties[_READ[name]] = _text(name, value)
+            properties[_READ[name]] = text_of(name, value)
         elif name not in _LEFT_OUT and name not in {"sasl.username", "sasl.password"}:
             properties[_RENAMED.get(name, name)] = _VALUES[name](value) if name in _VALUES else value
     if "ssl.truststore.certificates" in properties:
@@ -155,7 +155,8 @@ def _login(config: Mapping[str, str], mechanism: str) -> str:
     return f"{module} required username={user} password={password};"
 
 
-def _text(name: str, path: str) -> str:
+def text_of(name: str, path: str) -> str:
+    """Return what is in a file of certificates that a setting names. Raises `KafkaSettingError`."""
     try:
         return Path(path).read_text(encoding="ascii")
     except (OSError, ValueError) as error:

@@ -281,6 +281,7 @@ class Planner:
             offset=offsets.format_offsets(ranges),
             tasks=tasks,
             kafka=self._java_properties({servers for task in tasks for servers in task}),
+            state=self._agent.states.for_tasks(),
             fail_on_data_loss=self._agent.parked.fail_on_data_loss,
         )
 

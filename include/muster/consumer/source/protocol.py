@@ -66,11 +66,12 @@ class NextBatch(_Message):
     empty: then its partition is only read ahead. Slots may each have a part of one partition's range, no slot more
     than one. `kafka` are the settings of Kafka's Java consumer by bootstrap servers. `metrics` are those of the
     source in Spark's progress. With `fail_on_data_loss` a task that does not find planned records because they were
-    deleted fails, rather than go on behind them.
+    deleted fails, rather than go on behind them. `state` is what tasks on other hosts read changelogs with, as JSON.
     """
 
     offset: OffsetsJson
     tasks: list[dict[str, TaskRangesJson]] = Field(default_factory=list)
     kafka: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
+    state: str = Field("", repr=False)
     metrics: dict[str, str] = Field(default_factory=dict)
     fail_on_data_loss: Annotated[bool, Field(alias="failOnDataLoss")] = False

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 
 from muster.consumer.state.bulk import BulkState
 from muster.consumer.state.errors import FailedTimer, StateError, StateStoreError, TimerFailedError
+from muster.consumer.state.executor import Brought, Planned, planned_reader
 from muster.consumer.state.handle import (
     EVENT_TIME,
     NO_TIME,
@@ -39,7 +41,7 @@ from muster.consumer.state.handle import (
 from muster.consumer.state.initial import LARGEST as LARGEST_INITIAL
 from muster.consumer.state.initial import Initial
 from muster.consumer.state.position import Place, Position, Variable
-from muster.consumer.state.store import Readers
+from muster.consumer.state.store import Reader, Readers
 from muster.core.model import TopicPartition
 
 ROW, PANDAS, ARROW = "Row", "pandas", "Arrow"
@@ -70,6 +72,8 @@ class ShardTask:
     tp: TopicPartition
     dropped: frozenset[tuple[int, str]] = frozenset()
     """Timers that a person dropped: their moments, and the digests of their keys."""
+    planned: Planned | None = None
+    """What the executor brings its own store to, if it is on another host; then there is no `folder`."""
 
     @property
     def top(self) -> int | None:
@@ -137,24 +141,18 @@ def _run(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     user = _pack(work.user)
     for task, of_shard in _by_shard(rows, work.shards.values()):
         tp = task.tp
-        below = _readers.at(Path(task.folder))
-        try:
-            mark = below.mark
-            if (mark.identity, mark.upto) != (task.identity, task.upto):
-                raise StateStoreError(
-                    f"the state store in {task.folder} is at {mark.upto} of the changelog of {mark.identity}, and "
-                    f"the batch begins at {task.upto} of {task.identity}"
-                )
+        with _store_of(task) as (below, brought):
             # As in Spark, what a processor keeps in itself is of one batch of one shard.
             initial = work.initial.get(tp)
             if initial is not None:
                 initial.check(tp, of_shard)
-            result = compute(replace(work, user=loads(user)), task, below, of_shard, initial)
-        except TooManyChangesError:
-            result = None
-        finally:
-            below.close()
-        said = {"topic": tp[0], "partition": tp[1], "rows": of_shard.num_rows}
+            try:
+                result = compute(replace(work, user=loads(user)), task, below, of_shard, initial)
+            except TooManyChangesError:
+                result = None
+        said: dict[str, Any] = {"topic": tp[0], "partition": tp[1], "rows": of_shard.num_rows}
+        if brought is not None:
+            said["brought"] = asdict(brought)
         sent = changes = None
         if result is not None:
             if not work.to_topic:
@@ -172,6 +170,26 @@ def _run(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
             ],
             schema=schema,
         )
+
+
+@contextmanager
+def _store_of(task: ShardTask) -> Iterator[tuple[Reader, Brought | None]]:
+    """Look at a shard's store where its batch begins: the driver's, or this executor's own."""
+    if task.planned is not None:
+        with planned_reader(task.tp, task.planned) as found:
+            yield found
+        return
+    below = _readers.at(Path(task.folder))
+    try:
+        mark = below.mark
+        if (mark.identity, mark.upto) != (task.identity, task.upto):
+            raise StateStoreError(
+                f"the state store in {task.folder} is at {mark.upto} of the changelog of {mark.identity}, and "
+                f"the batch begins at {task.upto} of {task.identity}"
+            )
+        yield below, None
+    finally:
+        below.close()
 
 
 def _by_shard(rows: pa.Table, shards: Iterable[ShardTask]) -> Iterator[tuple[ShardTask, pa.Table]]:

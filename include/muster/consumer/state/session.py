@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     _parse_datatype_string,
 )
 
+from muster.consumer.connector import runs_with_driver
 from muster.consumer.state.codec import arrow_schema
 from muster.consumer.state.compute import (
     ARROW,
@@ -44,6 +45,7 @@ from muster.consumer.state.compute import (
     unpacked,
 )
 from muster.consumer.state.errors import LargeBatchError, StateError
+from muster.consumer.state.executor import Brought
 from muster.consumer.state.handle import EVENT_TIME, NO_TIME, PROCESSING_TIME, Handle, Overlay
 from muster.consumer.state.initial import check_initial, initial_of
 from muster.consumer.state.shards import Computed, States, View
@@ -175,7 +177,7 @@ class BatchState:
         follows: bool,
         variables: Mapping[str, StructType | str] | None = None,
     ) -> DataFrame | None:
-        self._check_use(form, frame, user)
+        self._check_use(form, user)
         columns = _output(output, topic)
         mode = _mode(time_mode)
         _check_arguments(frame, keys, output_mode, initial, mode, event_time, follows, form)
@@ -192,7 +194,10 @@ class BatchState:
         for tp, at in (*self.due.items(), *((tp, begin) for tp, (begin, _) in self.ranges.items())):
             begins.setdefault(self.states.topics.lead(tp), {})[tp[0]] = at
         views = {tp: self.states.view(tp, at) for tp, at in begins.items()}
-        shards = {tp: self._task(tp, view, loads(packed), mode, variables) for tp, view in views.items()}
+        here = runs_with_driver(frame.sparkSession.sparkContext.master)
+        shards = {
+            tp: self._task(tp, view, loads(packed), mode, variables, here) for tp, view in views.items()
+        }
         with_records = {self.states.topics.lead(tp) for tp in self.ranges}
         begin = {tp: view.partitions for tp, view in views.items() if view.fresh and tp in with_records}
         work = Work(
@@ -214,7 +219,7 @@ class BatchState:
             self.computed[tp] = self._computed(tp, view, shards[tp], work, found.get(tp), topic)
         return rows
 
-    def _check_use(self, form: str, frame: DataFrame, user: Any) -> None:
+    def _check_use(self, form: str, user: Any) -> None:
         for name, _ in (*self.ranges, *self.due):
             if not self.states.topics.has(name):
                 raise StateError(
@@ -225,11 +230,6 @@ class BatchState:
             raise StateError(
                 "the state of this batch is computed already: one call a batch. Keep what belongs together in the "
                 "variables of one processor"
-            )
-        if not (frame.sparkSession.sparkContext.master or "").startswith("local"):
-            raise StateError(
-                "the executors are on other hosts, where the state is not; run consumers with state with the master "
-                "'local[*]' of their driver"
             )
         if form == ARROW:
             return
@@ -246,8 +246,10 @@ class BatchState:
         user: Any,
         mode: str,
         variables: Mapping[str, StructType | str] | None,
+        here: bool,
     ) -> ShardTask:
-        """Have the processor declare its variables, and compare them with those of the shard."""
+        """Have the processor declare its variables, and compare them with those of the shard. `here`: the task runs
+        in the driver's process, and reads its store."""
         position = view.position
         handle = Handle(
             Overlay(_Nothing(), position.generation), position.variables, view.now, mode != NO_TIME
@@ -260,7 +262,7 @@ class BatchState:
             for name, schema in variables.items():
                 handle.getValueState(name, schema)
         return ShardTask(
-            str(view.folder),
+            str(view.folder) if here else "",
             view.identity,
             view.upto,
             position.generation,
@@ -270,6 +272,7 @@ class BatchState:
             handle.variables(),
             tp,
             view.dropped,
+            None if here else view.planned,
         )
 
     def _run(self, frame: DataFrame, work: Work) -> tuple[dict[TopicPartition, Result], DataFrame | None]:
@@ -289,6 +292,8 @@ class BatchState:
                     f"the records of topic {tp[0]!r}, partition {tp[1]} came in several tasks; take minPartitions "
                     "out of source_options, and give the frame as it was read, with no repartition or join before"
                 )
+            if "brought" in said:
+                self.states.brought(tp, Brought(**said["brought"]))
             if "size" not in said:
                 self.states.changed(tp, self._records(tp), 2 * work.most)
                 too_large.append(tp)

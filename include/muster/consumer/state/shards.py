@@ -16,7 +16,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from muster.consumer.source.portable import portable
 from muster.consumer.state.errors import FailedTimer, StateStoreError
+from muster.consumer.state.executor import Brought, Planned
 from muster.consumer.state.handle import EXPIRIES, PROCESSING_TIME, TIMERS, first_due
 from muster.consumer.state.position import ANYWHERE, FIRST, KEY, Position, TakenUp, moved, take_up
 from muster.consumer.state.restores import Restores
@@ -78,6 +80,8 @@ class View:
     """Those of its topic."""
     dropped: frozenset[tuple[int, str]] = frozenset()
     """The timers that a person dropped, as `ShardTask` has them."""
+    planned: Planned | None = None
+    """What executors on other hosts bring their stores to."""
 
     @property
     def fresh(self) -> bool:
@@ -123,6 +127,17 @@ class Shard:
     """Bytes of changes a record, about."""
     late: int = 0
     """Rows that were dropped in its batches since it was taken up."""
+    source: Source | None = None
+    """Where its changelog is."""
+    executor: str = ""
+    """The one on another host that computed it last."""
+
+    def planned(self, wall: float) -> Planned | None:
+        """Return what executors on other hosts bring their stores to now."""
+        if self.source is None:
+            return None
+        mark = replace(self.mark, boot="", current=wall)
+        return Planned(self.source.bootstrap_servers, self.source.group_id, self.changelog, mark)
 
     def look(self) -> None:
         """See what is due next, and how large the store is."""
@@ -229,7 +244,7 @@ class States(Stateless):
             if found.position is None:
                 return found
             place = asked.claim_epoch, reader.topic, store, mark
-            shard = Shard(*place, found.position, partitions, found.chosen)
+            shard = Shard(*place, found.position, partitions, found.chosen, source=asked.source)
             shard.look()
             self.stores.copies.came(tp, mark.upto, mark.upto, shard.size[1])
             with self._lock:
@@ -283,7 +298,25 @@ class States(Stateless):
                 now,
                 shard.partitions,
                 shard.dropped,
+                shard.planned(self.wall()),
             )
+
+    def brought(self, tp: TopicPartition, found: Brought) -> None:
+        """Take note of the executor on another host that has computed a shard, and of what that has cost."""
+        with self._lock:
+            shard = self._shards.get(tp)
+            moved_to = shard is not None and shard.executor != found.executor
+            if shard is not None:
+                shard.executor = found.executor
+        if moved_to or found.restored:
+            log.info(
+                "topic %r, partition %d: executor %s computes its state, after %d offsets of its changelog",
+                *(*tp, found.executor, found.offsets),
+            )
+
+    def for_tasks(self) -> str:
+        """Return what tasks on other hosts read changelogs with, as JSON that holds secrets."""
+        return portable(self.kafka).model_dump_json()
 
     def changed(self, tp: TopicPartition, records: int, size: int) -> None:
         """Take note of how many bytes a batch with so many records of a shard has changed, or more than it may."""

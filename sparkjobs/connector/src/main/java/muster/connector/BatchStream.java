@@ -131,7 +131,8 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
       if (clusters.stream().anyMatch(of -> of.ranges().values().stream().anyMatch(range -> !range.isEmpty()))) {
         tasks.add(
             new TaskPartition(
-                id + "/" + slot, clusters, plan.failOnDataLoss(), locations.of(slot, plan.tasks().size())));
+                id + "/" + slot, clusters, plan.failOnDataLoss(), locations.of(slot, plan.tasks().size()),
+                spark.isLocal() ? "" : plan.state()));
       }
     }
     return tasks.toArray(InputPartition[]::new);

@@ -19,13 +19,15 @@ import org.apache.kafka.common.TopicPartition;
  * @param kafka the settings of Kafka's consumer by bootstrap servers; they hold secrets
  * @param metrics the source's metrics in Spark's progress
  * @param failOnDataLoss whether a task fails that does not find planned records because they were deleted
+ * @param state what tasks of topics with state by key need to read changelogs, as text that holds secrets; empty without
  */
 record NextBatch(
     BatchOffset end,
     List<Map<String, Map<TopicPartition, Range>>> tasks,
     Map<String, Map<String, String>> kafka,
     Map<String, String> metrics,
-    boolean failOnDataLoss) {
+    boolean failOnDataLoss,
+    String state) {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** Reads an answer of the agent. Throws {@link IllegalArgumentException} without showing it. */
@@ -42,7 +44,7 @@ record NextBatch(
       answer.required("kafka").fields().forEachRemaining(of -> kafka.put(of.getKey(), texts(of.getValue())));
       return new NextBatch(
           new BatchOffset(answer.required("offset").toString()), tasks, kafka, texts(answer.required("metrics")),
-          answer.path("failOnDataLoss").asBoolean(false));
+          answer.path("failOnDataLoss").asBoolean(false), answer.path("state").asText(""));
     } catch (JsonProcessingException | RuntimeException e) {
       throw new IllegalArgumentException(
           "the agent's answer is no plan (" + e.getClass().getSimpleName()

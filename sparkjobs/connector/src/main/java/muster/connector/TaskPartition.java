@@ -14,8 +14,9 @@ import org.apache.spark.sql.connector.read.InputPartition;
  * @param clusters the ranges, by Kafka cluster
  * @param failOnDataLoss whether it fails if records of its ranges were deleted
  * @param locations where it prefers to run
+ * @param state what Python needs there to read changelogs, which holds secrets; empty if it runs with the driver
  */
-record TaskPartition(String slot, List<ClusterRanges> clusters, boolean failOnDataLoss, String[] locations)
+record TaskPartition(String slot, List<ClusterRanges> clusters, boolean failOnDataLoss, String[] locations, String state)
     implements InputPartition {
   /** Ranges of one Kafka cluster; {@code settings} are those of Kafka's consumer, and hold secrets. */
   record ClusterRanges(

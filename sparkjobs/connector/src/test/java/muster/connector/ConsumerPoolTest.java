@@ -48,7 +48,7 @@ class ConsumerPoolTest {
   private static TaskPartition task(long from, long to, boolean failOnDataLoss) {
     var ranges = new LinkedHashMap<>(Map.of(TP, new Range(from, to)));
     var cluster = new TaskPartition.ClusterRanges("k:9092", new HashMap<>(Map.of("a", "b")), ranges);
-    return new TaskPartition("query/0", List.of(cluster), failOnDataLoss, new String[0]);
+    return new TaskPartition("query/0", List.of(cluster), failOnDataLoss, new String[0], "");
   }
 
   private List<Long> offsets(TaskReader reader, int most) throws Exception {
@@ -167,7 +167,7 @@ class ConsumerPoolTest {
   @Test
   void leaseIsGivenBackWhenAnotherClustersConsumerCannotBeTaken() throws Exception {
     var good = task(0, 100).clusters().get(0);
-    var both = new TaskPartition("query/0", Arrays.asList(good, null), false, new String[0]);
+    var both = new TaskPartition("query/0", Arrays.asList(good, null), false, new String[0], "");
     assertThrows(RuntimeException.class, () -> new TaskReader(both, pool, 5, gone -> {}, bytes::addAndGet));
     assertEquals(100, offsets(reader(0, 100), 1000).size());
     assertEquals(1, opened.size(), "it is the same consumer");
