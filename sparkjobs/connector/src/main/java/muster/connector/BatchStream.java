@@ -12,6 +12,7 @@ import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkContext;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -75,6 +76,7 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
     spark.register(bytes);
     spark.register(held);
     spark.addSparkListener(locations);
+    addPresentExecutors();
   }
 
   @Override
@@ -159,6 +161,15 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
   public void stop() {
     spark.removeSparkListener(locations);
     ConsumerPool.INSTANCE.close(id);
+  }
+
+  /** Executors that came before this query, which the listener has not heard of. */
+  private void addPresentExecutors() {
+    var there = SparkEnv.get().blockManager().master().getMemoryStatus().keysIterator();
+    while (there.hasNext()) {
+      var executor = there.next();
+      locations.add(executor.executorId(), executor.host());
+    }
   }
 
   private void check(long bound) {

@@ -11,9 +11,9 @@ import org.apache.spark.scheduler.SparkListenerTaskStart;
 /**
  * Where the slots' tasks are to run: a slot stays with an executor, which has its consumer and what that read ahead.
  *
- * <p>Executors become known when they come, or when a task begins there. As long as none is known, and in local mode,
- * there is no preference. A preference is only that: Spark runs a task elsewhere if its executor is busy for longer than
- * {@code spark.locality.wait}, and it reads the same there.
+ * <p>Executors become known when the query begins, when they come, or when a task begins there. As long as none is
+ * known, and in local mode, there is no preference. A preference is only that: Spark runs a task elsewhere if its executor
+ * is busy for longer than {@code spark.locality.wait}, and it reads the same there.
  */
 final class ExecutorLocations extends SparkListener {
   private static final String[] ANYWHERE = {};
