@@ -168,8 +168,8 @@ class StatefulConsumer:
         steps: list[tuple[int, int | None]] = []
         came = self.states.restores.came
 
-        def noted(tp: TopicPartition, *said: int) -> None:
-            came(tp, *said)
+        def noted(tp: TopicPartition, claim_epoch: int, read: int, total: int) -> None:
+            came(tp, claim_epoch, read, total)
             if (restore := self.states.status()[tp].restore) is not None:
                 steps.append((restore.read, restore.total))
 
