@@ -4,12 +4,14 @@ consumers' own status pages."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
 from muster.core.model import State, TopicPartition, TopicSnapshot
+from muster.core.starting import MOST_DOUBLINGS, Starting
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.edges.zookeeper import TopicStore
@@ -102,9 +104,47 @@ class ClusterView:
         snapshot = self.topic(topic)
         return [] if snapshot is None else [(topic, partition) for partition in sorted(snapshot.partitions)]
 
+    def starting(self) -> dict[str, Starting]:
+        """Return how far each job has come that was submitted and has not been live since."""
+        return self._discovery.jobs.all_starting()
+
+    def doing(self, topic: str) -> dict[str, str]:
+        """Say how the topic stands and how far each driver has come, in words without seconds, by name."""
+        ids, starting = self.cluster.consumer_ids(), self.starting()
+        return {topic: standing(self.topic(topic))} | drivers(ids, self.live(), starting)
+
     def describe(self, topic: str) -> str:
         """Say in a line how things stand, for progress and for messages when something does not come."""
-        snapshot = self.topic(topic)
-        state = "unknown" if snapshot is None else str(snapshot.name)
-        shares = "/".join(str(count) for count in self.shares(topic).values()) or "none"
-        return f"{topic} is {state}, assigned {shares}, live: {', '.join(sorted(self.live())) or 'none'}"
+        return "; ".join(f"{name} {words}" for name, words in self.doing(topic).items())
+
+
+def standing(snapshot: TopicSnapshot | None) -> str:
+    """Say how far a topic is, and how many partitions each of its consumers has."""
+    if snapshot is None:
+        return "is unknown"
+    assignment, state = snapshot.assignment, snapshot.state
+    shares = Counter(assignment.owners.values()) if assignment is not None else Counter[str]()
+    counts = "/".join(str(count) for _, count in sorted(shares.items())) or "none"
+    words = [f"is {snapshot.name}, assigned {counts}"]
+    if state is not None and state.to_close:
+        words.append(f"{sum(map(len, state.to_close.values()))} to close")
+    if state is not None and state.to_start:
+        words.append(f"{sum(map(len, state.to_start.values()))} to start")
+    return ", ".join(words)
+
+
+def drivers(ids: Iterable[str], live: Collection[str], starting: Mapping[str, Starting]) -> dict[str, str]:
+    """Say how far the driver of each consumer has come, those that are live and not among `ids` too."""
+    return {consumer: _driver(consumer in live, starting.get(consumer)) for consumer in sorted({*ids, *live})}
+
+
+def _driver(live: bool, starting: Starting | None) -> str:
+    if live:
+        return "live"
+    if starting is None:
+        return "not running"
+    longest = MOST_DOUBLINGS + 1
+    tries = {1: "", longest: f", try {longest} or later"}.get(
+        min(starting.tries, longest), f", try {starting.tries}"
+    )
+    return f"{starting.stage}{tries}{', given up' if starting.failed else ''}"
