@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from devstack.airflow_api import AirflowApi, wait_for
+from devstack.airflow_api import AirflowApi
 from devstack.demo.arrivals import count_arrivals
 from devstack.demo.cluster_view import ClusterView
 from devstack.demo.flights import ROWS, FlightsProducer, read_flights
@@ -35,20 +35,20 @@ class Demo(Story):
         self.create_topic(PARTITIONS)
         self.unpause_dags()
         with step("Consumers: three Spark jobs are submitted by Airflow") as progress:
-            self.wait(progress, "4/4/4", lambda: self.shares() == [4, 4, 4], 240)
+            self.wait(progress, "4/4/4", lambda: self.shares() == [4, 4, 4])
             progress.result = self.view.describe(TOPIC)
         self.producer.start()
         with step(f"Flights: the first {BURST:,} are produced and consumed") as progress:
-            self.wait(progress, "the burst", lambda: self.producer.produced >= BURST, 180)
+            self.wait(progress, "the burst", lambda: self.producer.produced >= BURST)
             progress.result = self.flow()
         self._hand_over()
         self.producer.release()
         with step("Flights: the rest is produced") as progress:
-            self.wait(progress, "the last flight", lambda: not self.producer.running, 300)
+            self.wait(progress, "the last flight", lambda: not self.producer.running)
             self.producer.join(5)
             progress.result = f"{self.producer.produced:,} in all"
         with step("Consumers: they read to the end") as progress:
-            self.wait(progress, "lag 0", lambda: self.view.lag(TOPIC) == 0, 300)
+            self.wait(progress, "lag 0", lambda: self.view.lag(TOPIC) == 0)
             progress.result = f"every offset is committed; {self.view.describe(TOPIC)}"
         return self._account()
 
@@ -60,12 +60,11 @@ class Demo(Story):
                 progress,
                 f"{LEAVER} leaves and its partitions are taken over",
                 lambda: LEAVER not in self.view.live() and self.shares() == [6, 6],
-                120,
             )
             progress.result = self.view.describe(TOPIC)
         with step(f"Hand-over: {LEAVER} comes back, its task is cleared") as progress:
             self.api.clear(self.consumers_dag, run_id, CONSUMER_TASK, map_index)
-            self.wait(progress, "4/4/4 again", lambda: self.shares() == [4, 4, 4], 180)
+            self.wait(progress, "4/4/4 again", lambda: self.shares() == [4, 4, 4])
             progress.result = self.view.describe(TOPIC)
 
     def flow(self) -> str:
@@ -77,8 +76,9 @@ class Demo(Story):
             arrivals = count_arrivals(self.stack.data / CLUSTER)
             expected = Counter(flight.carrier for flight in read_flights())
             progress.result = f"{arrivals.records:,} records read back"
-        with step("Audit: the Asset events of the rebalances are read from Airflow"):
-            rebalances: list[Rebalance] = wait_for("the Asset events", self._rebalances_if_complete, 30)
+        with step("Audit: the Asset events of the rebalances are read from Airflow") as progress:
+            rebalances: list[Rebalance] = self.wait(progress, "the events", self._rebalances_if_complete)
+            progress.result = f"{len(rebalances)} rebalances"
         return Verdict(self.producer.produced, arrivals, expected, rebalances)
 
     def _rebalances_if_complete(self) -> list[Rebalance]:

@@ -106,6 +106,11 @@ class FlightsProducer:
         """Whether there is more to come."""
         return self._thread.is_alive()
 
+    @property
+    def trickling(self) -> bool:
+        """Whether flights come at `rate`, whatever else happens."""
+        return self.produced >= self._burst and not self._released.is_set()
+
     def join(self, timeout: float) -> None:
         """Wait for the end (seconds) and raise what went wrong, if anything did."""
         self._thread.join(timeout)

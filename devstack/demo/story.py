@@ -7,8 +7,7 @@ import logging
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,14 +18,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from devstack.airflow import ROOT
-from devstack.airflow_api import AirflowApi, AirflowAwayError, wait_for
+from devstack.airflow_api import AirflowApi, AirflowAwayError
 from devstack.demo.cluster_view import ClusterView
 from devstack.demo.flights import FlightsProducer
 from devstack.demo.flow import RATE, start_flow
+from devstack.demo.movement import Movement
 from devstack.demo.needs import Needs
 from devstack.errors import DevstackError
 from devstack.progress import Step, say, step
 from devstack.stack import Stack
+from muster.core.starting import Starting
 from muster.edges.consul import ConsulError
 from muster.edges.kafka_admin import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
@@ -35,6 +36,8 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 
 TOPIC = "flights"
 CONSUMER_TASK = "consumer"
+STOOD = 30
+"""Seconds after which a wait says that nothing moves."""
 
 
 class Verdict(Protocol):
@@ -58,6 +61,8 @@ class Story:
         self.view = view
         self.producer = producer
         self.cluster = view.cluster.name
+        self.movement = Movement()
+        self._patience = patience((), view.cluster.consumers.startup_timeout)
 
     @property
     def consumers_dag(self) -> str:
@@ -78,10 +83,10 @@ class Story:
         say(f"Topic {TOPIC}: created with {partitions} partitions")
 
     def unpause_dags(self) -> None:
-        """Let both DAGs go. Raises TimeoutError if one is not parsed in time."""
+        """Let both DAGs go. Raises TimeoutError if one is not parsed."""
         with step("Airflow: the DAGs go") as progress:
             for dag in (self.consumers_dag, self.coordinator_dag):
-                self.wait(progress, f"DAG {dag} is parsed", partial(self.api.has_dag, dag), 90)
+                self.wait(progress, f"DAG {dag} is parsed", partial(self.api.has_dag, dag))
                 self.api.set_paused(dag, False)
             progress.result = f"{self.consumers_dag} and {self.coordinator_dag} are unpaused"
 
@@ -98,30 +103,49 @@ class Story:
         """Say how far the flights are, in words."""
         return f"{self.producer.produced:,} produced, {self.view.lag(TOPIC):,} not yet committed"
 
-    def wait(self, progress: Step | None, what: str, condition: Callable[[], Any], timeout: float) -> Any:
+    def wait(self, progress: Step | None, what: str, condition: Callable[[], Any]) -> Any:
         """Return the first true value of `condition`; a server that does not answer in time is asked again.
 
-        Raises TimeoutError that names `what` and how things stand, and RuntimeError if producing failed.
+        Raises TimeoutError that names `what` and how things stand if nothing has moved for `patience`, and
+        RuntimeError if producing failed.
         """
-        shown, stands = 0.0, ""
+        away: dict[str, str] = {}
 
-        def noted() -> Any:
-            nonlocal shown, stands
+        def asked(name: str, question: Callable[[], Any]) -> Any:
             if self.producer.error is not None:
                 self.producer.join(0)
+            away.pop(name, None)
             try:
-                if time.monotonic() - shown > 1:
-                    shown = time.monotonic()
-                    flow = f"{self.flow()}; " if self.producer.running else ""
-                    stands = flow + self.view.describe(TOPIC)
-                    if progress is not None:
-                        progress.note(stands)
-                return condition()
+                return question()
             except (AirflowAwayError, ConsulError, KafkaError, ZooKeeperError) as error:
-                stands = str(error)
+                away[name] = str(error)
                 return None
 
-        return wait_for(what, noted, timeout, interval=0.2, detail=lambda: stands)
+        def look() -> str:
+            asked("look", self._look)
+            stands = "; ".join([*away.values(), self.movement.said()])
+            if progress is not None:
+                stood = self.movement.stands
+                progress.note(stands + (f"; nothing has moved for {stood:.0f} s" if stood > STOOD else ""))
+            return stands
+
+        return self.movement.wait(what, lambda: asked("condition", condition), look, lambda: self._patience)
+
+    def _look(self) -> None:
+        """See what moves, and how long it may stand. Flights that trickle say nothing, and do not count."""
+        doing = self.view.doing(TOPIC)
+        if not self.producer.trickling:
+            doing["so far"] = self.flow()
+        self._patience = patience(self.view.starting().values(), self.view.cluster.consumers.startup_timeout)
+        self.movement.see(doing)
+
+
+def patience(starting: Iterable[Starting], startup_timeout: float) -> float:
+    """Return the seconds for which nothing may move: twice what a stage may take.
+
+    The time is doubled because Airflow gives up a job that took too long, and submits the next one after that.
+    """
+    return 2 * max([startup_timeout, *(each.patience(startup_timeout) for each in starting)])
 
 
 @contextmanager

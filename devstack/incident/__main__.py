@@ -20,7 +20,7 @@ from devstack.incident.gaps import GapWatch
 from devstack.incident.handlers.flights import HANG, HANGS, MENDED
 from devstack.incident.kafka_log import produce_one, produced_and_replayed
 from devstack.incident.old_consumer import read_as_before
-from devstack.incident.part import CLUSTER, ON_CLUSTER, PARTITIONS, PATIENCE, SHARES
+from devstack.incident.part import CLUSTER, ON_CLUSTER, PARTITIONS, SHARES
 from devstack.incident.report import Verdict
 from devstack.incident.stored_data import StoredData
 from devstack.progress import console
@@ -83,7 +83,7 @@ class Incident(BadRecords, StoredData):
         self._move_in()
         self.unpause_dags()
         with self.timeline.step("Consumers: two Spark jobs are submitted by Airflow") as progress:
-            self.wait(progress, "3/3", lambda: self.shares() == SHARES, PATIENCE)
+            self.wait(progress, "3/3", lambda: self.shares() == SHARES)
             self._settle(progress)
             progress.result = self.view.describe(TOPIC)
         paused = self._poison()
@@ -120,7 +120,7 @@ class Incident(BadRecords, StoredData):
             self.timeline.step("Flights flow: the usual gap between batches is measured") as progress,
             GapWatch(pages, TOPIC, others) as usual,
         ):
-            self.wait(progress, "batches of all", lambda: usual.gaps.moved(others, MOVES), PATIENCE)
+            self.wait(progress, "batches of all", lambda: usual.gaps.moved(others, MOVES))
             progress.result = f"at most {usual.gaps.longest:.1f} s"
         with GapWatch(pages, TOPIC, others) as meanwhile:
             value = json.dumps(POISON).encode()
@@ -133,7 +133,6 @@ class Incident(BadRecords, StoredData):
                     progress,
                     "it is asked about",
                     lambda: self._parked(self.view.statuses(), offset),
-                    PATIENCE,
                 )
                 progress.result = f"after {found['attempts']} attempts alone: {found['error'][:SHOWN_ERROR]}"
             with self.timeline.step("Poison: a person is asked, and answers") as progress:
@@ -167,8 +166,8 @@ class Incident(BadRecords, StoredData):
         hangs = self.stack.data / HANGS
         (self.stack.data / HANG).touch()
         with self.timeline.step("Hang: a handler does not come back") as progress:
-            pid = int(self.wait(progress, "it hangs", lambda: hangs.exists() and hangs.read_text(), PATIENCE))
-            consumer = self.wait(progress, "who it is", lambda: self._consumer_of(pid), PATIENCE)
+            pid = int(self.wait(progress, "it hangs", lambda: hangs.exists() and hangs.read_text()))
+            consumer = self.wait(progress, "who it is", lambda: self._consumer_of(pid))
             progress.result = f"{consumer} makes no progress from now on"
         with self.timeline.step("Hang: a person is asked, and answers") as progress:
             subject = f"Isolate {consumer} of cluster {CLUSTER}?"
@@ -182,11 +181,11 @@ class Incident(BadRecords, StoredData):
         with self.timeline.step(f"Hang: {consumer} is restarted, its task in Airflow is cleared") as progress:
             run_id, map_index = self.task_of(consumer)
             self.api.clear(self.consumers_dag, run_id, CONSUMER_TASK, map_index)
-            self.wait(progress, "a new process", lambda: self._is_restarted(consumer, pid), PATIENCE)
+            self.wait(progress, "a new process", lambda: self._is_restarted(consumer, pid))
             progress.result = "it is a new process"
         self._muster("restore", consumer, *ON_CLUSTER, "--reason", "it was restarted")
         with self.timeline.step(f"Hang: {consumer} has partitions again") as progress:
-            self.wait(progress, "3/3", lambda: self.shares() == SHARES, PATIENCE)
+            self.wait(progress, "3/3", lambda: self.shares() == SHARES)
             self._settle(progress)
             progress.result = self.view.describe(TOPIC)
 
@@ -201,7 +200,7 @@ class Incident(BadRecords, StoredData):
                 now = self.view.statuses()
                 return all(c in now and now[c]["handler_failures"] >= n + FAILURES for c, n in before.items())
 
-            self.wait(progress, f"{FAILURES} failures each", failed, PATIENCE)
+            self.wait(progress, f"{FAILURES} failures each", failed)
             if self._parked(self._statuses()) or len(self._letters()) != letters:
                 raise DevstackError(
                     "a record was taken for poison while the sink was away; see the consumers' logs"
@@ -217,7 +216,7 @@ class Incident(BadRecords, StoredData):
         in the sinks' ranges, and would be written."""
         with self.timeline.step("Seek: two minutes of flights since the replay") as progress:
             enough = since + BACK_SECONDS + 5
-            self.wait(progress, "the time", lambda: time.monotonic() > enough, BACK_SECONDS + 60)
+            self.wait(progress, "the time", lambda: time.monotonic() > enough)
             progress.result = "there are"
         seek = ("seek", f"--to=-{BACK}", TOPIC, *ON_CLUSTER, "--reason", "a wrong deploy two minutes ago")
         self.timeline.say(self._muster(*seek, "--preview")["preview"][-1])
@@ -225,7 +224,7 @@ class Incident(BadRecords, StoredData):
         self._muster(*seek)
         with self.timeline.step("Seek: the owners carry it out between two batches") as progress:
             status = ("status", *ON_CLUSTER)
-            self.wait(progress, "it is carried out", lambda: not muster(*status)["seeks"], PATIENCE)
+            self.wait(progress, "it is carried out", lambda: not muster(*status)["seeks"])
             again = self._given_again() - before
             if again <= 0:
                 raise DevstackError(
@@ -237,9 +236,9 @@ class Incident(BadRecords, StoredData):
     def _account(self, paused: float) -> Verdict:
         self.producer.stop()
         with self.timeline.step("Flights: the last one is produced and consumed") as progress:
-            self.wait(progress, "the producer's end", lambda: not self.producer.running, PATIENCE)
+            self.wait(progress, "the producer's end", lambda: not self.producer.running)
             self.producer.join(5)
-            self.wait(progress, "lag 0", lambda: self.view.lag(TOPIC) == 0, PATIENCE)
+            self.wait(progress, "lag 0", lambda: self.view.lag(TOPIC) == 0)
             progress.result = f"{self.producer.produced:,} in all, and {len(self.bad)} bad records"
         with self.timeline.step("Proof: both tables are held against what is in Kafka") as progress:
             produced, replays = produced_and_replayed(self.stack.kafka.address, TOPIC, PARTITIONS)

@@ -13,8 +13,8 @@ from devstack.demo.story import TOPIC
 from devstack.errors import DevstackError
 from devstack.incident.command_line import muster
 from devstack.incident.handlers.flights import FLAPS, REJECTED, TAKES_ALL, UNNAMED, WHY
-from devstack.incident.kafka_log import produce_one
-from devstack.incident.part import CLUSTER, ON_CLUSTER, PARTITIONS, PATIENCE, Part
+from devstack.incident.kafka_log import PATIENCE, produce_one
+from devstack.incident.part import CLUSTER, ON_CLUSTER, PARTITIONS, Part
 from devstack.progress import Step
 from devstack.silence import silent_logger
 from muster.edges.dead_letters import Record, letter
@@ -60,7 +60,7 @@ class BadRecords(Part):
 
     def _wait_for_more(self, progress: Step) -> None:
         due = self.producer.produced + SHARE
-        self.wait(progress, "more flights", lambda: self.producer.produced >= due, PATIENCE)
+        self.wait(progress, "more flights", lambda: self.producer.produced >= due)
 
     def _answer_from_now_on(self) -> None:
         bad = {partition: self._produce(partition, UNNAMED) for partition in IN_DOUBT}
@@ -71,7 +71,7 @@ class BadRecords(Part):
             return found == bad
 
         with self.timeline.step("Bad records: one in each of three partitions is found") as progress:
-            self.wait(progress, "each fails alone", failing, PATIENCE)
+            self.wait(progress, "each fails alone", failing)
             progress.result = ", ".join(f"partition {p}, offset {at}" for p, at in bad.items())
         about = (TOPIC, *ON_CLUSTER, "--error", "ValueError", "--text", WHY)
         give = ("standing-answer", *about, "--answer", "dead-letter", "--reason", "known, it is being mended")
@@ -89,7 +89,7 @@ class BadRecords(Part):
         switch.touch()
         with self.timeline.step(f"Sink flaps: every other batch fails for {FLAPS_FOR:g} s") as progress:
             until = time.monotonic() + FLAPS_FOR
-            self.wait(progress, "the time", lambda: time.monotonic() > until, FLAPS_FOR + 60)
+            self.wait(progress, "the time", lambda: time.monotonic() > until)
             switch.unlink()
             self._settle(progress)
             if len(self._letters()) != before:

@@ -23,8 +23,6 @@ PARTITIONS = 6
 SHARES = [3, 3]
 RATE = 60.0
 """Flights a second."""
-PATIENCE = 900.0
-"""Seconds that each thing may take on a machine that is busy with other things."""
 
 
 class Part(Story):
@@ -58,17 +56,17 @@ class Part(Story):
                     answered = True
             return answered and done()
 
-        self.wait(progress, f"{subject!r} is asked, and {option!r} carried out", asked_and_done, PATIENCE)
+        self.wait(progress, f"{subject!r} is asked, and {option!r} carried out", asked_and_done)
 
     def _settle(self, progress: Step) -> None:
         """Wait until all that is in the topic now is written and committed."""
-        ends = self.wait(progress, "where the topic ends", lambda: self.view.ends(TOPIC), PATIENCE)
+        ends = self.wait(progress, "where the topic ends", lambda: self.view.ends(TOPIC))
 
         def written() -> bool:
             committed = self.view.committed(TOPIC)
             return all(committed.get(partition, 0) >= end for partition, end in ends.items())
 
-        self.wait(progress, f"up to {sum(ends.values()):,} is committed", written, PATIENCE)
+        self.wait(progress, f"up to {sum(ends.values()):,} is committed", written)
         progress.result = "all is written"
 
     def _statuses(self) -> dict[str, dict[str, Any]]:
@@ -78,7 +76,7 @@ class Part(Story):
             found = self.view.statuses()
             return found if len(found) == len(SHARES) else None
 
-        found: dict[str, dict[str, Any]] = self.wait(None, "all status pages", answered, PATIENCE)
+        found: dict[str, dict[str, Any]] = self.wait(None, "all status pages", answered)
         return found
 
     def _parked(self, statuses: dict[str, dict[str, Any]], offset: int | None = None) -> Any:
@@ -104,7 +102,7 @@ class Part(Story):
             return sum(len(page["topics"].get(TOPIC, {}).get("paused", ())) for page in pages) == PARTITIONS
 
         with self.timeline.step("Pause: the owners commit what they have read") as progress:
-            self.wait(progress, "all are paused", stopped, PATIENCE)
+            self.wait(progress, "all are paused", stopped)
             progress.result = "nothing is read"
         yield
         self._muster("resume-consumption", TOPIC, *ON_CLUSTER, "--reason", f"done: {why}")
@@ -117,5 +115,5 @@ class Part(Story):
         self._muster(*seek)
         with self.timeline.step("Seek: the owners carry it out") as progress:
             status = ("status", *ON_CLUSTER)
-            self.wait(progress, "it is carried out", lambda: not muster(*status)["seeks"], PATIENCE)
+            self.wait(progress, "it is carried out", lambda: not muster(*status)["seeks"])
             progress.result = "they go on there"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devstack.demo.story import TOPIC
-from devstack.incident.part import PARTITIONS, PATIENCE, Part
+from devstack.incident.part import PARTITIONS, Part
 
 CLEARED = 300
 """Records of each partition whose rows are deleted: fewer than came since the last replay."""
@@ -34,7 +34,7 @@ class StoredData(Part):
                 now = self.view.committed(TOPIC)
                 return all(now[p] >= before[p] + LATER for p in range(PARTITIONS))
 
-            self.wait(progress, f"{LATER} in each partition", flowed, PATIENCE)
+            self.wait(progress, f"{LATER} in each partition", flowed)
             progress.result = "they stand in both tables"
         with self._consumption_paused("the Delta table is restored"):
             self.tables.restore(version)
