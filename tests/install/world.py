@@ -163,6 +163,11 @@ class Kind:
     spark: str = ""
     how: str = "pinned"
 
+    @property
+    def first_hour(self) -> bool:
+        """Whether it is installed as the page *First hour* has it."""
+        return self.how == "typed" and not self.spark
+
     def __str__(self) -> str:
         """Return an id for a test."""
         return "-".join(filter(None, (self.python, self.spark, self.how)))
@@ -175,7 +180,7 @@ class Installed:
     `began` is when its installation did.
     """
 
-    version: str
+    kind: Kind
     spark: str
     airflow: str
     python: Path
@@ -221,7 +226,7 @@ def environment_of(kind: Kind, python: Path, wheel: Path) -> Iterator[Installed]
             assert f"pyspark=={kind.spark}'" in line
             consumers = install_as_typed(Path(folder, "env-of-consumers"), python, line, wheel, handler)
         spark, airflow = version_in(consumers, "pyspark"), version_in(made, "apache-airflow")
-        yield Installed(kind.python, spark, airflow, made, consumers, began)
+        yield Installed(kind, spark, airflow, made, consumers, began)
 
 
 def version_in(python: Path, package: str) -> str:
@@ -310,13 +315,14 @@ def all_arrived(world: Installation) -> Proof:
     installed = world.installed
     doubled = found.records - found.rows
     return Proof(
-        installed.version,
+        installed.kind.python,
         installed.spark,
         installed.airflow,
         produced,
         found.rows,
         doubled,
         world.first_record,
+        installed.kind.first_hour,
     )
 
 
