@@ -58,8 +58,8 @@ BACKLOG = Log(evenly(5, 0, 4 * HOURS), lambda now: max(0.0, now - HOURS) * 20, s
 """Not read for two hours; then four times as much is committed as arrives."""
 BURST = Log([1_000.0] * 20_000, lambda now: max(0.0, now - 1_000) * 50, start=910.0)
 IDLE = Log(evenly(1, 0, 100), lambda _: 100.0)
-STEADY = Log(evenly(10, 0, 1_000), lambda now: math.floor(now * 2) / 2 * 10 + 1, start=15.0)
-"""A batch is committed twice a second."""
+STEADY = Log(evenly(10, 0, 1_000), lambda now: math.floor(now * 2) / 2 * 10 + 1, start=15.3)
+"""A batch is committed twice a second, and each look meets records that are on their way."""
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,13 @@ def test_partition_without_commits_never_catches_up() -> None:
     assert slow.seen(HOURS + 500).never
 
 
-def test_burst_is_flow_at_first_then_unknown_until_the_next_look() -> None:
-    assert [BURST.seen(1_000.0 + after).catch_up for after in (5.0, 20.0)] == [0.0, None]
+def test_burst_is_unknown_until_the_next_look() -> None:
+    assert [BURST.seen(1_000.0 + after).catch_up for after in (0.0, 5.0, 9.0, 20.0)] == [None] * 4
     assert BURST.seen(1_020.0).age == pytest.approx(20)
+
+
+def test_flow_is_unknown_if_looks_met_nothing_unread() -> None:
+    assert replace(STEADY, start=15.0, looks=[]).seen(700.3).catch_up is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ that is at least `RATES_OVER` seconds old (`muster.core.progress`), so they are 
 - 0 without lag;
 - lag / (c - a) where records that were unread at that point still are; infinite unless c is above a;
 - lag / c where all that was unread then is committed: what has arrived since is the flow itself;
-- where nothing was unread then, 0 if all that is unread is younger than `FLOW`, else unknown until the next look.
+- unknown where nothing was unread then, until the next look: a burst looks like the flow at first.
 
 *Kept*: a lower bound of the seconds until Kafka deletes the first record that is not committed.
 
@@ -37,8 +37,6 @@ RATES_OVER = 30.0
 """Seconds from a point to a reading over which rates are computed; a point is `RATES_OVER` after the one before."""
 LONGEST_RATES = 1_800.0
 """What is older says nothing of the present."""
-FLOW = 10.0
-"""What is unread and younger is on its way."""
 CHECKED_EVERY = 300.0
 """Seconds between two checks of a broker for what retention deletes (`log.retention.check.interval.ms`)."""
 
@@ -107,7 +105,7 @@ def time_lag(look: Look, offsets: TopicOffsets, tp: TopicPartition) -> TimeLag:
     by_time = None if retention.seconds is None else max(0.0, retention.seconds - age)
     kept = _least((by_time, _by_size(offsets, tp, known)))
     near = kept is not None and kept <= age / 4
-    return TimeLag(age, _catch_up(lag, age, moment, known), kept, near)
+    return TimeLag(age, _catch_up(lag, moment, known), kept, near)
 
 
 def of_all(partitions: Iterable[TimeLag]) -> TimeLag:
@@ -157,9 +155,9 @@ def caught_up(found: TimeLag) -> str:
     return f"at the present rates it has caught up in {in_words(found.catch_up)}"
 
 
-def _catch_up(lag: int, age: float, moment: float, known: Rates | None) -> float | None:
+def _catch_up(lag: int, moment: float, known: Rates | None) -> float | None:
     if known is None:
-        return 0.0 if age <= FLOW else None
+        return None
     gain = known.committed - (known.arriving if moment <= known.since else 0.0)
     return lag / gain if gain > 0 else math.inf
 
