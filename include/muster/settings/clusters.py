@@ -69,12 +69,15 @@ class Clusters:
         if name in self.errors:
             raise SettingsError(self.errors[name])
         known = ", ".join(sorted(self.clusters)) or "none"
-        wrong = "".join(f"; {error}" for key, error in self.general.items() if key != RETENTION)
-        raise SettingsError(f"{self.path}: no cluster {name[:100]!r}; there are: {known}{wrong}")
+        raise SettingsError(
+            "; ".join([f"{self.path}: no cluster {name[:100]!r}; there are: {known}", *self._broken])
+        )
 
     def chosen(self, name: str | None) -> ClusterSettings:
         """Return the cluster `name`, or without a name the only one there is. Raises `SettingsError`."""
         known = sorted({*self.clusters, *self.errors})
+        if name is None and not known and self._broken:
+            raise SettingsError("; ".join(self._broken))
         if name is None and len(known) != 1:
             raise SettingsError(
                 f"{self.path}: name a cluster with --cluster; there are: {', '.join(known) or 'none'}"
@@ -84,6 +87,11 @@ class Clusters:
     def keep(self) -> None:
         """Keep the settings of these clusters, for them to go on with after a mistake."""
         keep_correct(self.path, self.clusters, self.files)
+
+    @property
+    def _broken(self) -> list[str]:
+        """The errors of the files that cannot be read, where a cluster may stand."""
+        return [error for key, error in self.general.items() if key != RETENTION]
 
 
 @dataclass(frozen=True)
