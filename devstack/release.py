@@ -93,6 +93,12 @@ def workflow_findings(tools: Path) -> Iterator[str]:
         yield f"{each['ident']}: {each['desc']} ({where}); {each['url']}"
 
 
+def place_problems(project: str) -> Iterator[str]:
+    """Yield what keeps a `pyproject.toml` from a release: it names no place for the project."""
+    if PLACEHOLDER in project:
+        yield f"pyproject.toml still says {PLACEHOLDER}: give the project's home page and its authors' address"
+
+
 def _run(*command: str | Path) -> str:
     """Return what a command printed if it failed, '' if it did not."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own command line
@@ -119,11 +125,7 @@ def main(arguments: Sequence[str]) -> int:
     (ROOT / "artifacts").mkdir(exist_ok=True)
     sbom = list(sbom_problems(tools, ROOT / "artifacts" / "sbom.json"))
     workflows = list(workflow_findings(tools))
-    place = (
-        [f"pyproject.toml still says {PLACEHOLDER}: give the project's home page and its authors' address"]
-        if "--release" in arguments and PLACEHOLDER in _text("pyproject.toml")
-        else []
-    )
+    place = list(place_problems(_text("pyproject.toml"))) if "--release" in arguments else []
     for problem in (*metadata, *links, *sbom, *workflows, *place):
         print(problem)
     print(
