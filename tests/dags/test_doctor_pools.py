@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from muster.doctor.airflow import check_pools, check_room
 from muster.doctor.findings import CheckOutcome, Part
+from muster.settings.clusters import Clusters
 from tests.support.runs import cluster
 
 pytestmark = pytest.mark.airflow
@@ -29,19 +32,30 @@ def test_airflow_is_not_asked_without_a_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "parallelism", "short"),
-    [("40", "8", ""), ("39", "8", "[triggerer] capacity"), ("40", "7", "[core] parallelism")],
+    ("capacity", "parallelism", "failed", "warned"),
+    [
+        ("40", "23", "", ""),
+        ("39", "23", "[triggerer] capacity", ""),
+        ("40", "22", "", "[core] parallelism"),
+        ("40", "8", "", "[core] parallelism"),
+        ("40", "7", "[core] parallelism", ""),
+    ],
 )
-def test_doctor_names_too_little_room_for_consumers(
+def test_doctor_names_too_little_room_for_clusters(
     capacity: str,
     parallelism: str,
-    short: str,
+    failed: str,
+    warned: str,
     airflow_environment: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = {"AIRFLOW__TRIGGERER__CAPACITY": capacity, "AIRFLOW__CORE__PARALLELISM": parallelism}
     for name, value in (airflow_environment | room).items():
         monkeypatch.setenv(name, value)
-    checks = {check.name: check for check in check_room(Part("airflow"), 40)}
+    clusters = Clusters(
+        Path("c.yaml"), {f"c{n}": cluster({"consumers": {"handler": "a.b", "count": 2}}) for n in range(20)}
+    )
+    checks = {check.name: check for check in check_room(Part("airflow"), clusters)}
     assert checks.keys() == {"[triggerer] capacity", "[core] parallelism"}
-    assert {name for name, check in checks.items() if check.outcome is CheckOutcome.FAILED} == {short} - {""}
+    for outcome, named in ((CheckOutcome.FAILED, failed), (CheckOutcome.WARNING, warned)):
+        assert {name for name, check in checks.items() if check.outcome is outcome} == {named} - {""}

@@ -1,7 +1,7 @@
 """Where a coordinator waits for something to do: in its task, or in the triggerer, where it holds no slot.
 
 In the task a change is acted on soonest: the process is there and has its connections. But each cluster takes one
-of Airflow's slots (`[core] parallelism`) for it. So with more clusters than leave `SPARE` slots, tasks defer to
+of Airflow's slots (`[core] parallelism`) for it. So where there are fewer than `Clusters.slots`, tasks defer to
 `ChangeTrigger`, which ends them when something may be due: `advance_state` looks for itself. When nothing was, it is
 skipped with them. The triggers of a triggerer share one watch a cluster (`muster.airflow.watcher`).
 """
@@ -26,8 +26,6 @@ from muster.settings.clusters import Clusters
 
 log = logging.getLogger(__name__)
 
-SPARE = 3
-"""Slots that coordinators which wait in their tasks leave to others: to submissions, and to their own other tasks."""
 QUIET_RUN = 2.0
 """Seconds between two quiet runs of any cluster, where they defer: a run takes a second of CPU."""
 LONGEST = 240.0
@@ -38,7 +36,7 @@ LONGEST = 240.0
 def in_task(clusters: Clusters) -> bool:
     """Tell whether there are slots enough for each cluster to wait in its task."""
     slots: int = conf.getint("core", "parallelism")
-    return len(clusters.clusters) + SPARE <= slots
+    return clusters.slots <= slots
 
 
 def quiet_wait(clusters: Clusters, cluster: ClusterSettings) -> float:

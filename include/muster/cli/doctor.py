@@ -60,8 +60,7 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
         )
         for what, wrong in clusters.general.items():
             general.append(settings.failed(what, wrong, "correct the file"))
-        consumers = sum(each.consumers.count for each in clusters.clusters.values())
-        general += check_room(Part("airflow"), consumers)
+        general += check_room(Part("airflow"), clusters)
         if clusters.retention is not None:
             general += check_pruning(clusters.retention, CONNECTIONS)
         found = {name: _of(clusters, name, timeout) for name in _asked(clusters, cluster)}

@@ -12,13 +12,15 @@ from collections.abc import Iterator
 
 from muster.doctor.findings import Check, Part
 from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters
 from muster.settings.connection_lookup import airflow_is_set_up
 
 TIMEOUT = 60.0
 """Seconds for Airflow's command line to import Airflow and answer."""
 
 LEAST_SLOTS = 8
-"""Of `[core] parallelism`: what one cluster's DAGs need at the same time, with some to spare (docs/production.md)."""
+"""Of `[core] parallelism`: what the DAGs need at the same time where coordinators wait in the triggerer
+(docs/production.md)."""
 
 
 def check_pools(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
@@ -44,10 +46,11 @@ def check_pools(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
             )
 
 
-def check_room(part: Part, consumers: int) -> Iterator[Check]:
-    """Check whether Airflow, if there is one, has room for the `consumers` of all clusters and for coordinators."""
+def check_room(part: Part, clusters: Clusters) -> Iterator[Check]:
+    """Check whether Airflow, if there is one, has room for the consumers of all clusters and for coordinators."""
     if not airflow_is_set_up():
         return
+    consumers = sum(each.consumers.count for each in clusters.clusters.values())
     asked = [("triggerer", "capacity", consumers), ("core", "parallelism", LEAST_SLOTS)]
     figures = ", ".join(f"conf.getint({section!r}, {key!r})" for section, key, _ in asked)
     command = [sys.executable, "-c", f"from airflow.configuration import conf; print({figures})"]
@@ -63,6 +66,12 @@ def check_room(part: Part, consumers: int) -> Iterator[Check]:
         if there < least:
             yield part.failed(
                 name, f"{there}, and {least} is the least", f"set it to {least} or more in airflow.cfg"
+            )
+        elif section == "core" and there < clusters.slots:
+            yield part.warning(
+                name,
+                f"{there}, so coordinators wait in the triggerer and act about a second later",
+                f"set it to {clusters.slots} or more in airflow.cfg if that is too late",
             )
         else:
             yield part.ok(name, f"{there}, and {least} is the least")

@@ -31,6 +31,8 @@ MOST_FILES = 1_000
 """So many files are kept taken apart; the least recently used go first."""
 SUFFIXES = (".yaml", ".yml")
 RETENTION = "retention"
+SPARE = 3
+"""Slots that coordinators which wait in their tasks leave to others: to submissions, and to their own other tasks."""
 _NO_CLUSTERS = (
     "expected a top-level key 'clusters' with one entry a cluster; write 'clusters: {[NAME]: {...}}'"
 )
@@ -56,6 +58,11 @@ class Clusters:
     retention: RetentionSettings | None = None
     files: dict[str, Path] = field(default_factory=dict)
     general: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> int:
+        """Airflow's slots (`[core] parallelism`) if each coordinator waits in its task and `SPARE` are left."""
+        return len(self.clusters) + SPARE
 
     @property
     def mistakes(self) -> list[str]:
