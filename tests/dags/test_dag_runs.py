@@ -424,11 +424,13 @@ def test_isolate_and_restore(site: Site):
 
 def test_isolation_of_what_is_not_there_is_refused(site: Site):
     site.write_clusters(site.name, count=1)
+    site.foreign.start("one")
+    site.foreign.start("two")
     form = {"command": "isolate", "consumer": "absent", "reason": "typo"}
     refused = site.run(f"muster_isolate__{site.name}", form)
     assert refused.state == "failed"
     assert refused.note.startswith(
-        f"failed: cluster '{site.name}' has no consumer 'absent'; live are: none; "
+        f"failed: cluster '{site.name}' has no consumer 'absent'; live are: one, two; "
     )
     assert f"configured are: {site.name}-1" in refused.note
     assert not site.discovery.overrides.isolated()
