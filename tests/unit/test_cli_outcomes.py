@@ -150,3 +150,13 @@ def test_wrong_question_ends_with_2(typed: str, said: str, end) -> None:
     done = end("servers away", typed)
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+def test_init_writes_once_then_ends_with_2(tmp_path: Path) -> None:
+    first, again = (CliRunner().invoke(main, ["init", str(tmp_path / "home"), "--json"]) for _ in range(2))
+    assert first.exit_code == 0
+    assert sorted(json.loads(first.stdout)) == sorted(
+        str(path) for path in (tmp_path / "home").rglob("*") if path.is_file()
+    )
+    assert (again.exit_code, again.stdout) == (2, "")
+    assert "exists already; move it away" in again.stderr
