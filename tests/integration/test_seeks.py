@@ -201,6 +201,8 @@ def test_seek_without_any_consumer_is_carried_out_by_the_coordinator_once(world:
         assert one.compute_assignment().needed
         assert "no consumer is live" in one.advance(20).held
     assert world.committed() == {0: (40, seek), 1: (40, seek), 2: (60, "")}
+    there = world.group.positions([(world.topic, 0), (world.topic, 1)])
+    assert {noted(at, world.topic_id).reached for at in there.values()} == {60}, "the next owner knows it"
     assert world.asked_for() == {}
     with world.coordinator() as one:
         assert not one.compute_assignment().needed

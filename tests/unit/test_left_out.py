@@ -55,7 +55,7 @@ def test_notice_of_a_sink_stands_for_an_hour() -> None:
 def test_batch_that_failed_may_be_left_out() -> None:
     log = LeftOutLog()
     log.passed(TP, 1, (0, 10), {}, 5.0)
-    log.failed([TP])
+    log.failed(TP, 1, (10, 20))
     log.passed(TP, 1, (10, 20), {TP: [(10, 20)]}, 6.0)
     assert (log.expected, log.surprising) == (10, 0)
 
@@ -73,10 +73,10 @@ def test_all_left_out_after_a_seek_is_named_until_written_whole() -> None:
     log.passed(TP, 1, (50, 60), {}, 4.0)
     log.sought(TP, 1)
     for begin in (0, 10):
-        log.failed([TP])
+        log.failed(TP, 1, (begin, begin + 10))
         log.passed(TP, 1, (begin, begin + 10), {TP: [(begin, begin + 10)]}, 5.0)
     assert "offsets 0 to 19 (20 record(s)) were left out after a seek" in log.words(5.0)
     log.passed(TP, 1, (20, 30), {}, 6.0)
-    log.failed([TP])
+    log.failed(TP, 1, (30, 40))
     log.passed(TP, 1, (30, 40), {TP: [(30, 40)]}, 7.0)
     assert (log.expected, log.surprising) == (10, 20)

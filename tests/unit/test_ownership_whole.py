@@ -20,7 +20,7 @@ from muster.core.ownership import (
     TopicOffer,
     renewal_interval,
 )
-from muster.core.positions import Committed, Jump, Note, Why, format_stamp
+from muster.core.positions import UNKNOWN, Committed, Jump, Note, Why, format_stamp
 
 ME, OTHER = "flights-1", "flights-2"
 HERE, THERE = Source("kafka:9092", "g", "A"), Source("other:9092", "g")
@@ -123,7 +123,7 @@ def test_offsets_that_were_never_planned_are_renewed_whole(own: Ownership) -> No
     claimed(own)
     assert own.due(100.0 + LONGEST_RENEWAL) == {
         PLACE: {("t", 0): Due(10, "A", 1, Note("s0", True)), ("t", 1): Due(20, "A", 2)},
-        THERE.place: {("u", 0): Due(5, "", 4)},
+        THERE.place: {("u", 0): Due(5, "", 4, Note(reached=UNKNOWN))},
     }
 
 

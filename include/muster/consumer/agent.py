@@ -320,7 +320,8 @@ class Agent:
             if failure is not None:
                 self.problems.note("sink", counters.left_out.words(at) or None)
                 own.failed(plan)
-                counters.left_out.failed(ranges)
+                for tp in ranges.keys() & own.held.keys():
+                    counters.left_out.failed(tp, own.held[tp].claim_epoch, ranges[tp])
                 counters.handler_failures += 1
                 self._handler_failed = True
                 if self.failing.failed(ranges, failure, rejected, at):
@@ -330,7 +331,11 @@ class Agent:
                 return counters.failures_in_a_row % RESTART_AFTER == 0
             self._handler_failed = False
             for tp in ranges.keys() & own.held.keys():
-                counters.left_out.passed(tp, own.held[tp].claim_epoch, ranges[tp], sinks.left_out, at)
+                partition = own.held[tp]
+                counters.left_out.passed(
+                    tp, partition.claim_epoch, ranges[tp], sinks.left_out, at, partition.note
+                )
+                partition.learn_reached(sinks.reached(tp))
             self.measures.reported(ranges, sinks.stored, at)
             self.problems.note("sink", counters.left_out.words(at) or None)
             self.failing.tried(ranges)

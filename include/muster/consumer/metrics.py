@@ -237,7 +237,7 @@ class ConsumerMetrics(Collector):
             ),
             (
                 "left_out_unexpectedly_records",
-                "Offsets that a sink had already after a seek, or after newer ones were written",
+                "Offsets that a sink had already, though the partition had gone back, or newer ones were written",
                 counters.left_out.surprising,
             ),
             (

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from muster.core.model import Seek, TopicAssignment, TopicPartition
-from muster.core.positions import Committed, format_stamp, noted, of_another_topic
+from muster.core.positions import Committed, format_stamp, noted, of_another_topic, taken_up
 from muster.core.state_topics import NO_STATE, StateTopics
 from muster.edges.kafka import GroupOffsets, PartitionError
 from muster.edges.kafka_fencing import FencedCommits
@@ -87,13 +87,14 @@ class Seeker:
         stamps: dict[TopicPartition, str] = {}
         for tp, there in committed.items():
             seek, topic_id = seeks[tp], topic_ids[tp]
-            note = noted(there, topic_id)
+            note = taken_up(there, topic_id)
             stands = None if there is None or of_another_topic(there.metadata, topic_id) else there.offset
             offset = stands if seek.offset is None else seek.offset
             if offset is None:
                 failures[tp] = _NOTHING_COMMITTED
             elif not note.has(seek.id):
-                offsets[tp], stamps[tp] = offset, format_stamp(self.cluster, topic_id, note.after(seek))
+                note = note.after(seek, stands or 0).at(offset)
+                offsets[tp], stamps[tp] = offset, format_stamp(self.cluster, topic_id, note)
         return offsets, stamps
 
     def close(self) -> None:

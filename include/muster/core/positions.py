@@ -3,9 +3,9 @@
 A topic is its id, not its name. Each offset that is committed carries *metadata* that says of which topic it is, and
 which cluster has committed it, `muster:[CLUSTER]:[TOPIC ID]`, and then a `Note`, as far as there is one:
 `:[SEEK ID]:[stopped]:[REBUILD]`, after one more colon the number of the commit, if the topic has state by key, and
-after another one what `muster.core.deaths` notes. So an offset of a topic that was deleted is not taken for one of
-the topic that has its name now, and two clusters with one group are distinguished. Other metadata (none, or another
-tool's) says neither, and its offset is believed.
+after another one what `muster.core.deaths` notes, and after a last one how far it had been read. So an offset of a
+topic that was deleted is not taken for one of the topic that has its name now, and two clusters with one group are
+distinguished. Other metadata (none, or another tool's) says neither, and its offset is believed.
 
 Definitions
 -----------
@@ -13,6 +13,9 @@ Definitions
 - *committed*: the group's offset and its metadata. It is *of another topic* if its metadata names another topic id.
 - *rebuild*: sinks forget what they stored of a partition and write again. A person asks for it with a seek, which
   names a moment in seconds: the number of the rebuild, unless the number before is not lower. Then it is one more.
+- *reached*: how far a partition had been read before it went back, by a seek or because its end was gone. It is noted
+  until the partition has come so far again, because sinks have the records before it. A rebuild ends it. It is
+  `UNKNOWN` if another program has set or deleted the committed offset.
 - *earliest*, *end*: the first offset that Kafka still has of the partition, and the one after the last.
 - *jump*: the partition goes on at another offset than the one it was read up to. `retention`: the records in between
   were deleted before they were read. `truncation`: the end of the partition is gone, as after the election of a
@@ -35,6 +38,8 @@ OFFSET_PROBLEM = "offset"
 MARK = "muster"
 """What metadata of ours begins with."""
 STOPPED = "stopped"
+UNKNOWN, _UNKNOWN = -1, "?"
+"""Stands for how far a partition had been read, and how metadata says so."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -67,20 +72,32 @@ class Note:
     """The number of the last rebuild, by which sinks forget what they stored under lower ones. It only grows."""
     deaths: Deaths = NO_DEATHS
     """Whose process has the partition, and the processes that died at this offset."""
+    reached: int = 0
+    """How far it had been read before it went back, if that is behind the offset, or `UNKNOWN`."""
 
     def has(self, seek_id: str) -> bool:
         """Tell whether a seek with this id was carried out or taken back, or a later one was."""
         return seek_id <= self.sought
 
-    def after(self, seek: Seek) -> Note:
-        """Return it as it is once `seek` is carried out, by whichever consumer, and however often."""
-        rebuild = max(self.rebuild + 1, seek.rebuild) if seek.rebuild else self.rebuild
-        return replace(self, sought=seek.id, rebuild=rebuild, deaths=Deaths(self.deaths.holder))
+    def after(self, seek: Seek, before: int = 0) -> Note:
+        """Return it as it is once `seek` is carried out, by whichever consumer, and however often, of a partition
+        that was read up to `before`."""
+        found = replace(self, sought=seek.id, deaths=Deaths(self.deaths.holder))
+        if not seek.rebuild:
+            return found.gone_back(before)
+        return replace(found, rebuild=max(self.rebuild + 1, seek.rebuild), reached=0)
 
-    def at(self, offset: int, closing: bool) -> Note:
+    def gone_back(self, before: int) -> Note:
+        """Return it as it is if the partition goes on elsewhere, and was read up to `before`."""
+        known = self.reached == UNKNOWN or self.reached >= before
+        return self if known else replace(self, reached=before)
+
+    def at(self, offset: int, closing: bool = False) -> Note:
         """Return it as it goes with `offset`, of a partition that is `closing` or not."""
         deaths = self.deaths.after(offset, closing)
-        return self if deaths is self.deaths else replace(self, deaths=deaths)
+        reached = 0 if 0 < self.reached <= offset else self.reached
+        same = deaths is self.deaths and reached == self.reached
+        return self if same else replace(self, deaths=deaths, reached=reached)
 
 
 NO_NOTE = Note()
@@ -128,7 +145,8 @@ def format_stamp(cluster: str, topic_id: str, note: Note = NO_NOTE, seq: int = 0
     """Format the metadata of an offset that `cluster` commits of the topic with this id ('': unknown), as the commit
     with the number `seq` of its state (0: it has none)."""
     stopped, rebuild = STOPPED if note.stopped else "", str(note.rebuild or "")
-    said = [note.sought, stopped, rebuild, str(seq or ""), str(note.deaths)]
+    reached = _UNKNOWN if note.reached == UNKNOWN else str(note.reached or "")
+    said = [note.sought, stopped, rebuild, str(seq or ""), str(note.deaths), reached]
     while said and not said[-1]:
         said.pop()
     return ":".join([MARK, cluster, topic_id, *said])
@@ -138,11 +156,12 @@ def parse_stamp(metadata: str) -> Stamp | None:
     """Parse what metadata says, None if it is not ours."""
     mark, _, rest = metadata.partition(":")
     cluster, colon, rest = rest.partition(":")
-    topic_id, sought, stopped, rebuild, seq, deaths, *_ = (*rest.split(":"), *5 * ("",))
+    topic_id, sought, stopped, rebuild, seq, deaths, reached, *_ = (*rest.split(":"), *6 * ("",))
     if not (mark == MARK and cluster and colon):
         return None
-    number, commit = (int(each) if _NUMBER.fullmatch(each) else 0 for each in (rebuild, seq))
-    note = Note(sought, stopped == STOPPED, number, parse_deaths(deaths))
+    number, commit, read = (int(each) if _NUMBER.fullmatch(each) else 0 for each in (rebuild, seq, reached))
+    read = UNKNOWN if reached == _UNKNOWN else read
+    note = Note(sought, stopped == STOPPED, number, parse_deaths(deaths), read)
     return Stamp(cluster, topic_id, note, commit)
 
 
@@ -152,6 +171,13 @@ def noted(committed: Committed | None, topic_id: str) -> Note:
         return NO_NOTE
     stamp = parse_stamp(committed.metadata)
     return NO_NOTE if stamp is None else stamp.note
+
+
+def taken_up(committed: Committed | None, topic_id: str) -> Note:
+    """Return the note that an owner goes by that begins where a partition of this topic is committed."""
+    if committed is None or parse_stamp(committed.metadata) is None:
+        return Note(reached=UNKNOWN)
+    return noted(committed, topic_id)
 
 
 def passed_by(present: Committed | None, ours: Committed) -> str:

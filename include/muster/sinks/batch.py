@@ -43,6 +43,11 @@ class SinkReport:
     stored: Mapping[str, Mapping[TopicPartition, Sequence[OffsetRange]]] = field(default_factory=dict)
     notices: Sequence[str] = ()
 
+    def reached(self, tp: TopicPartition) -> int | None:
+        """Return the offset behind all that they have of a partition, None if they do not tell."""
+        found = [of[tp][-1][1] for of in self.stored.values() if of.get(tp)]
+        return max(found, default=None if self.left_out.get(tp) else 0)
+
 
 NO_REPORT = SinkReport()
 

@@ -36,6 +36,17 @@ bring_seeks_back
 coordinate/first/end
 everybody
 """
+SOUGHT_BACK = """
+settled/a
+everybody
+everybody
+everybody
+everybody
+seek/t/0/-2
+coordinate/first/end
+everybody
+everybody
+"""
 SLOW_BATCH = """
 batches_within/60
 settled/a
@@ -108,10 +119,20 @@ def hand_out_before_the_rebuild_is_committed(patch: MonkeyPatch) -> None:
 def rebuild_under_the_same_number(patch: MonkeyPatch) -> None:
     original = Note.after
 
-    def after(self: Note, seek: Seek) -> Note:
-        return replace(original(self, seek), rebuild=max(self.rebuild, seek.rebuild))
+    def after(self: Note, seek: Seek, before: int) -> Note:
+        return replace(original(self, seek, before), rebuild=max(self.rebuild, seek.rebuild))
 
     patch.setattr(Note, "after", after)
+
+
+def forget_how_far_it_was_read(patch: MonkeyPatch) -> None:
+    """A seek goes back, and nothing says from where."""
+    patch.setattr(Note, "gone_back", lambda note, before: note)
+
+
+def forget_how_far_it_was_read_at_the_next_commit(patch: MonkeyPatch) -> None:
+    original = Note.at
+    patch.setattr(Note, "at", lambda *arguments: replace(original(*arguments), reached=0))
 
 
 def ask_about_batches_within_their_time(patch: MonkeyPatch) -> None:
@@ -165,6 +186,8 @@ MUTATIONS: dict[str, Callable[[MonkeyPatch], None]] = {
         commit_over_a_seek_without_fences,
         hand_out_before_the_rebuild_is_committed,
         rebuild_under_the_same_number,
+        forget_how_far_it_was_read,
+        forget_how_far_it_was_read_at_the_next_commit,
         ask_about_batches_within_their_time,
         name_no_batch,
         ask_never_about_what_was_decided,
@@ -177,6 +200,8 @@ MUTATIONS: dict[str, Callable[[MonkeyPatch], None]] = {
 HISTORIES = {
     "carry_out_seeks_that_are_over": TAKEN_BACK_AND_BROUGHT_BACK,
     "forget_what_was_taken_back": TAKEN_BACK_AND_BROUGHT_BACK,
+    "forget_how_far_it_was_read": SOUGHT_BACK,
+    "forget_how_far_it_was_read_at_the_next_commit": SOUGHT_BACK,
     "carry_out_a_seek_beside_its_owner": """
 settled/a
 everybody

@@ -8,7 +8,7 @@ from muster.consumer.measures import STALLED_AFTER
 from muster.core.diagnosis import Situation, Waiting
 from muster.core.model import Seek, TopicPartition
 from muster.core.poison import ASK
-from muster.core.positions import Committed, Note, noted
+from muster.core.positions import UNKNOWN, Committed, Note, noted, of_another_topic
 from tests.faults.model.kafka import Record
 from tests.faults.model.tally import SEEKS
 
@@ -71,6 +71,10 @@ class FlowWatch:
             )
         if note.rebuild < there.rebuild:
             watchman.fail(f"{process.incarnation} commits {key} under rebuild {note.rebuild}, a lower one")
+        read = max(there.reached, self.world.kafka.stands(record))
+        same = note.rebuild == there.rebuild and not of_another_topic(committed.metadata, record[1])
+        if same and committed.offset < read > note.reached != UNKNOWN:
+            watchman.fail(f"{process.incarnation} commits {key} and forgets that it was read up to {read}")
         if note.sought == there.sought:
             return False
         if note.sought < there.sought or asked is None or note.sought in self.world.over:

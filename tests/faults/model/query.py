@@ -161,7 +161,7 @@ class Query:
             start = positions.go_on(before.offset, begin)
         else:
             start = positions.start(None, kafka.committed.get(record), source.topic_id, begin)
-            self.notes[key] = positions.noted(kafka.committed.get(record), source.topic_id)
+            self.notes[key] = positions.taken_up(kafka.committed.get(record), source.topic_id)
         if key[0] not in kafka.small or start.offset == 0:
             return start
         kafka_id = kafka.ids[key[0]]

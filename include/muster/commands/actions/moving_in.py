@@ -22,7 +22,7 @@ from muster.core.imported_offsets import (
     plan_import,
 )
 from muster.core.model import TopicPartition
-from muster.core.positions import format_stamp, noted, of_another_topic, parse_stamp
+from muster.core.positions import Committed, format_stamp, of_another_topic, parse_stamp, taken_up
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
@@ -68,7 +68,7 @@ def import_offsets(
         ids = own.topic_ids({each.topic for each in planned.imports})
         offsets = {(each.topic, each.partition): each.to for each in planned.imports}
         stamps = {
-            tp: format_stamp(cluster.name, ids.get(tp[0], ""), noted(there, ids.get(tp[0], "")))
+            tp: _stamp(cluster.name, ids.get(tp[0], ""), there)
             for tp, there in own.positions(offsets).items()
         }
         target.commit_imported(own, offsets, stamps)
@@ -208,6 +208,12 @@ def _plan(target: Target, group: GroupOffsets, found: Found) -> ImportPlan:
         group.end_offsets(partitions),
     )
     return replace(planned, left_out={**planned.left_out, **dict.fromkeys(sorted(begun), _BEGUN)})
+
+
+def _stamp(cluster: str, topic_id: str, there: Committed | None) -> str:
+    """Return the metadata of an imported offset, in place of what is `there`."""
+    note = taken_up(there, topic_id)
+    return format_stamp(cluster, topic_id, note if there is None else note.gone_back(there.offset))
 
 
 def _has_state(metadata: str) -> bool:

@@ -412,7 +412,7 @@ class Planner:
             return
         if unchecked:
             start = positions.start(position, found.committed[tp], topic_id, found.earliest[tp])
-            self._notes[tp] = positions.noted(found.committed[tp], topic_id)
+            self._notes[tp] = positions.taken_up(found.committed[tp], topic_id)
         else:
             at = position if position is not None else end
             start = positions.go_on(at, found.earliest.get(tp, at))

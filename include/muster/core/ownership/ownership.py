@@ -209,7 +209,7 @@ class Ownership:
         plan = self._with_rebuilds(self.query.plan_of(asked, offsets, due), notes or {})
         if not self.query.is_batch(plan):
             self.query.answered()
-            self._seek(sought)
+            self._seek(sought, jumps)
             return
         ranges = plan.ranges
         for tp in sorted(ranges):
@@ -227,8 +227,8 @@ class Ownership:
             partition.plan(ranges.get(tp), tp in sought)
         for tp, jump in jumps.items():
             if jump.loses and tp not in sought and tp in ranges:
-                self.held[tp].start = self.held[tp].processed = jump.after
-        self._seek(sought)
+                self.held[tp].lose(jump)
+        self._seek(sought, jumps)
         self._settle()
 
     def in_doubt(self) -> dict[TopicPartition, Deaths]:
@@ -246,10 +246,10 @@ class Ownership:
         rebuilds = {tp: known[tp].rebuild for tp in plan.filled.keys() & known.keys()}
         return replace(plan, rebuilds={tp: number for tp, number in rebuilds.items() if number})
 
-    def _seek(self, sought: Mapping[TopicPartition, Seek]) -> None:
+    def _seek(self, sought: Mapping[TopicPartition, Seek], jumps: Mapping[TopicPartition, Jump]) -> None:
         for tp, seek in sought.items():
             if partition := self.held.get(tp):
-                partition.carry_out(seek)
+                partition.carry_out(seek, jumps[tp].before if tp in jumps else None)
 
     def processed(
         self,

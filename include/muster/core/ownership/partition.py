@@ -11,7 +11,7 @@ from muster.core.model import OffsetRange, Seek, TopicPartition
 from muster.core.ownership.place import Source
 from muster.core.ownership.query import PlanRefusedError
 from muster.core.ownership.topic import Topic
-from muster.core.positions import NO_NOTE, Committed, Jump, Note, noted, of_another_topic
+from muster.core.positions import NO_NOTE, UNKNOWN, Committed, Jump, Note, of_another_topic, taken_up
 
 LONGEST_RENEWAL = 24 * 3600.0
 """Seconds after which a partition is committed again at the latest, unless the settings say otherwise.
@@ -299,13 +299,25 @@ class Partition:
         """Have something else noted of its deaths."""
         self.note = replace(self.note, deaths=deaths)
 
-    def carry_out(self, seek: Seek) -> None:
-        """Go on where a seek says. Raises `ValueError` for one that was taken back, which says no offset."""
+    def carry_out(self, seek: Seek, before: int | None = None) -> None:
+        """Go on where a seek says instead of at `before` (None: there). Raises `ValueError` for one that was taken
+        back, which says no offset."""
         if (at := seek.offset) is None:
             raise ValueError(f"topic {self.tp[0]!r}, partition {self.tp[1]}: seek {seek.id!r} has no offset")
-        self.note, self.seek = self.note.after(seek), seek
+        self.note, self.seek = self.note.after(seek, at if before is None else before), seek
         self.start = self.processed = at
         self.rejected = {one: error for one, error in self.rejected.items() if one < at}
+
+    def lose(self, jump: Jump) -> None:
+        """Go on behind records that are lost, or where the partition ends now."""
+        self.start = self.processed = jump.after
+        self.note = self.note.gone_back(jump.before)
+
+    def learn_reached(self, at: int | None) -> None:
+        """Take note that its sinks have nothing from `at` on (None: they do not tell), if it is not known how far it
+        was read before."""
+        if self.note.reached == UNKNOWN and at is not None:
+            self.note = replace(self.note, reached=at)
 
     def done(self, end: int, changed: bool, rejected: Mapping[int, str], now: float) -> None:
         """Take note that it is processed up to `end`, with `rejected` records. It is committed also where it was if
@@ -349,7 +361,7 @@ class Partition:
         topic_id = self.source.topic_id
         if there is not None and not of_another_topic(there.metadata, topic_id):
             self.in_group, self.committed = True, there.offset
-            self.note = self.noted = noted(there, topic_id)
+            self.note = self.noted = taken_up(there, topic_id)
         if there is not None and self.committed == there.offset:
             self.note_holder(holder, there.offset, self.note.deaths)
 
