@@ -50,7 +50,9 @@ class Flow:
     """Plays the rule in a world for so many `hours`.
 
     `letters` are those of poison, with the time; `answered` what the standing answer left out; `named` counts what
-    the handler asked for; `asked` has the questions, with the time.
+    the handler asked for; `asked` has the questions, with the time. `took` has the seconds for which the bad records
+    among them were waited for, `after` those from a failure to its question, and `stood` all for which partitions
+    stood for more than a minute.
     """
 
     def __init__(self, world: World, hours: float = 1.0, seed: int = 0, dead_letter: bool = True) -> None:
@@ -60,15 +62,23 @@ class Flow:
         self.letters: list[tuple[float, TopicPartition, int]] = []
         self.answered: list[tuple[float, TopicPartition, int]] = []
         self.asked: list[tuple[float, str]] = []
+        self.took: list[float] = []
+        self.after: list[float] = []
+        self.stood = 0.0
         if world.standing:
             self.rule.stand([STANDING])
         self.found: dict[TopicPartition, int] = {}
         self.named = self.stopped = 0
-        self._phase = [self.rng.random() for _ in self.at]
+        self._rates = [
+            (world.rate * (0.9 + 0.2 * phase), phase) for phase in (self.rng.random() for _ in self.at)
+        ]
+        self._has_bad = bool(world.bad)
         self._bad = dict(world.bad) if isinstance(world.bad, Mapping) else {}
         self._made = [math.inf if isinstance(world.bad, Mapping) else 0.0] * world.parts
         while self.now < hours * HOUR:
             self.step()
+        for tp in self.rule.turns.since:
+            self._stood(tp)
 
     @property
     def good(self) -> list[tuple[float, TopicPartition, int]]:
@@ -82,8 +92,8 @@ class Flow:
         return sum(self.at.values()) / sum(self.end(tp) for tp in self.at)
 
     def end(self, tp: TopicPartition) -> int:
-        phase = self._phase[tp[1]]
-        return int(self.world.rate * (0.9 + 0.2 * phase) * self.now + phase)
+        rate, phase = self._rates[tp[1]]
+        return int(rate * self.now + phase)
 
     def bads(self, tp: TopicPartition, begin: int, end: int) -> list[int]:
         known = self._bad.setdefault(tp[1], [])
@@ -96,17 +106,20 @@ class Flow:
 
     def step(self) -> None:
         """One batch, or a pause if nothing is due."""
-        for topic, kind in {(tp[0], kind) for tp, kind in self.rule.waiting(self.now).items()}:
+        waiting = self.rule.waiting(self.now) if self.rule.turns.suspects else {}
+        for topic, kind in {(tp[0], kind) for tp, kind in waiting.items()}:
             self.asked.append((self.now, kind))
+            self.after.append(max(self.now - self.rule.turns.since[tp] for tp in waiting))
             self.rule.wait(topic, kind, self.now)
-        ready = {tp for tp, at in self.at.items() if self.end(tp) > at}
+        ends = {tp: self.end(tp) for tp in self.at}
+        ready = {tp for tp, at in self.at.items() if ends[tp] > at}
         turn = self.rule.turns.next(ready, self.now)
         if not turn:
             self.now += IDLE if self.world.rate >= 1 else 0.5
             return
         most = LARGEST // len(turn)
         ranges = {
-            tp: (self.at[tp], min(self.end(tp), self.at[tp] + min(most, m or most))) for tp, m in turn.items()
+            tp: (self.at[tp], min(ends[tp], self.at[tp] + min(most, m or most))) for tp, m in turn.items()
         }
         self.now += FIXED + PER_RECORD * sum(end - begin for begin, end in ranges.values())
         self.attempts += 1
@@ -116,7 +129,11 @@ class Flow:
         if self.world.sink and self.world.sink(self.attempts, self.now, ranges, self.rng):
             self._fails(ranges, self.world.error)
             return
-        bad = {tp: found for tp, held in ranges.items() if (found := self.bads(tp, *held))}
+        bad = (
+            {tp: found for tp, held in ranges.items() if (found := self.bads(tp, *held))}
+            if self._has_bad
+            else {}
+        )
         if not bad:
             self._passes(ranges)
         elif self.world.named:
@@ -135,6 +152,8 @@ class Flow:
         self._passes(ranges, named)
 
     def _passes(self, ranges: Ranges, bad: Mapping[TopicPartition, Mapping[int, str]] | None = None) -> None:
+        for tp in self.rule.turns.since.keys() & ranges.keys():
+            self._stood(tp)
         self.rule.passed(ranges, self.now, bad)
         self.at |= {tp: end for tp, (_, end) in ranges.items()}
 
@@ -148,13 +167,22 @@ class Flow:
         if self.rule.stands(tp, self.now) is not None:
             self.answered.append((self.now, tp, begin))
             self.rule.stood(tp, self.now)
-            self.at[tp] = end
-            self.rule.passed_over(tp, end, self.now)
+            self._passes_over(tp, end)
         elif self.dead_letter and self.rule.gets_letter(tp, self.now):
             self.letters.append((self.now, tp, begin))
             self.rule.letter(tp, self.now)
-            self.at[tp] = end
-            self.rule.passed_over(tp, end, self.now)
+            self._passes_over(tp, end)
+
+    def _passes_over(self, tp: TopicPartition, end: int) -> None:
+        if self.bads(tp, end - 1, end):
+            self.took.append(self.now - self.rule.turns.since[tp])
+        self._stood(tp)
+        self.at[tp] = end
+        self.rule.passed_over(tp, end, self.now)
+
+    def _stood(self, tp: TopicPartition) -> None:
+        seconds = self.now - self.rule.turns.since[tp]
+        self.stood += seconds if seconds > 60 and tp in self.rule.turns.suspects else 0.0
 
 
 def fails(
