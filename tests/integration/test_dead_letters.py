@@ -31,6 +31,7 @@ from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.ownership import BatchPlan
 from muster.core.parking import Answer
 from muster.core.turns import Failure
+from muster.edges import dead_letters as edge
 from muster.edges.dead_letters import (
     HEADERS,
     DeadLetterTopic,
@@ -212,7 +213,15 @@ def test_rejected_records_are_read_and_written_in_bulk(
     group: str,
     letters_to: str,
     eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    opened, open_one = [], edge._consumer
+
+    def counted(*arguments: Any) -> Any:
+        opened.append(arguments)
+        return open_one(*arguments)
+
+    monkeypatch.setattr(edge, "_consumer", counted)
     topic, end = make_topic(kafka), max(bad) + 1
     produce(kafka, topic, *((b"k", str(at).encode(), []) for at in range(end)))
     one = owner(topic)
@@ -223,6 +232,7 @@ def test_rejected_records_are_read_and_written_in_bulk(
     assert [int(message.value()) for message in found] == sorted(bad)
     said = [dict(message.headers())["muster.error"].decode() for message in found]
     assert said == [f"ValueError: no {at}" for at in sorted(bad)]
+    assert len(opened) in range(1, 4), "a client for all of them, and for one more try or two"
     eventually(lambda: one.agent.view().counters.dead_lettered == {topic: len(bad)}, 60, "counted")
 
 

@@ -176,6 +176,22 @@ def test_standing_answer_stops_at_a_third_of_the_records() -> None:
     assert _standing(rule, TP, 40, 1.0)
 
 
+def test_suspended_answer_stays_so_at_the_next_owner(kafka: PlannedKafka) -> None:
+    first = Answered(kafka, Box(SKIP))
+    first.poisoned = {*range(100)}
+    first.pass_time(300)
+    assert (first.skipped, kafka.committed[POISON]) == (32, 32)
+    assert "33 of the last 100" in first.agent.failing.poison.stopped["t"]
+    second = Answered(kafka, Box(SKIP))
+    second.poisoned = {*range(100)}
+    second.pass_time(60)
+    assert (second.skipped, kafka.committed[POISON]) == (0, 32)
+    assert "another owner" in second.agent.failing.poison.stopped["t"]
+    second.agent.answers.answer(POISON, 32, Answer.SKIP, "ann")
+    second.pass_time(60)
+    assert second.skipped > 1, "until a person answers"
+
+
 @pytest.mark.parametrize(
     ("passed", "left_out", "stops"), [(2, 0, False), (3, 0, True), (3, 3, False), (4, 3, True)]
 )
