@@ -382,21 +382,6 @@ def test_restores_at_any_time_leave_each_record_once(
         assert found(path) == after
 
 
-def test_removal_by_others_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    sink = DeltaSink(str(tmp_path))
-    write(sink, (0, 10))
-    deltalake.DeltaTable(str(tmp_path)).delete("offset < 5")
-    notices = []
-    for begin in (10, 20):
-        rows, batch = batch_of(begin, begin + 10)
-        sink.store(rows, batch)
-        notices += batch.notices
-    assert notices == [record.message for record in caplog.records if "removed rows" in record.message]
-    (said,) = notices
-    assert "others have changed or removed rows (DELETE at version 2); records that stood there" in said
-    assert said.endswith("delete what is left of them and seek back to them with --rebuild")
-
-
 def test_missing_columns_are_null_and_new_ones_added_if_allowed(tmp_path: Path) -> None:
     write(DeltaSink(str(tmp_path)), (0, 5))
     rows, batch = batch_of(5, 10)

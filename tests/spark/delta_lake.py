@@ -1,8 +1,9 @@
 """Reads a Delta Lake table with Delta Lake for Spark, and looks after it as its owner would: a process of its own.
 
-    python delta_lake.py JARS TABLE
+    python delta_lake.py JARS TABLE TIME
 
-Prints one line of JSON: `rows` (partition, offset and value of each), `files` before and after `OPTIMIZE`.
+Restores the table to TIME, in the zone of the process, before `OPTIMIZE`. Prints one line of JSON: `rows` before the
+RESTORE (partition, offset and value of each), and `files` before it and after `OPTIMIZE`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    jars, table = sys.argv[1:]
+    jars, table, time = sys.argv[1:]
     spark = (
         SparkSession.builder.master("local[1]")
         .config("spark.jars", ",".join(str(jar) for jar in Path(jars).glob("*.jar")))
@@ -33,6 +34,7 @@ def main() -> None:
     )
     files = [spark.read.format("delta").load(table).inputFiles()]
     rows = spark.read.format("delta").load(table).selectExpr("partition", "offset", "value").collect()
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO TIMESTAMP AS OF '{time}'")
     spark.sql(f"OPTIMIZE delta.`{table}`")
     spark.sql(f"VACUUM delta.`{table}` RETAIN 0 HOURS")
     files.append(spark.read.format("delta").load(table).inputFiles())

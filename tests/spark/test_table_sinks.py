@@ -40,8 +40,12 @@ def expected(ranges: Ranges) -> dict[tuple[Any, ...], int]:
     return {(p, n, f"{t}/{p}/{n}"): 1 for (t, p), held in ranges.items() for n in range(*held)}
 
 
-def read_by_spark(table: Path) -> tuple[Counter[tuple[Any, ...]], list[int]]:
-    command = [sys.executable, str(Path(__file__).with_name("delta_lake.py")), str(jars("delta")), str(table)]
+def read_by_spark(table: Path, restored: int) -> tuple[Counter[tuple[Any, ...]], list[int]]:
+    """Read the table, and restore it to this version by a time between its commit and the next one."""
+    made = [(table / "_delta_log" / f"{each:020}.json").stat().st_mtime for each in (restored, restored + 1)]
+    time = str(dt.datetime.fromtimestamp(sum(made) / 2))  # noqa: DTZ006
+    script = str(Path(__file__).with_name("delta_lake.py"))
+    command = [sys.executable, script, str(jars("delta")), str(table), time]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-5000:]
     answer = json.loads(result.stdout.splitlines()[-1])
@@ -49,15 +53,13 @@ def read_by_spark(table: Path) -> tuple[Counter[tuple[Any, ...]], list[int]]:
 
 
 @only_long
-def test_delta_table_is_read_and_optimised_by_spark_and_written_on(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_delta_table_is_restored_by_spark_and_written_on(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "table"
     sink = DeltaSink(str(table))
     for begin, end in ((0, 10), (5, 20), (20, 30)):
         ranges: Ranges = {("t", 0): (begin, end), ("t", 1): (begin, end)}
         sink(frame(spark, ranges).repartition(3), Batch(ranges, IDS))
-    found, files = read_by_spark(table)
+    found, files = read_by_spark(table, restored=2)
     assert found == expected({("t", 0): (0, 30), ("t", 1): (0, 30)})
     assert files[0] == 9, "a file a task"
     assert files[1] == 1, "OPTIMIZE has joined them"

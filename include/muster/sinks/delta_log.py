@@ -29,6 +29,7 @@ changes no range: it is named (`removals`), and a person decides.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 from collections.abc import Collection, Iterator, Mapping
@@ -48,7 +49,9 @@ NOTE = "muster"
 """The entry of a commit's information that has a sink's note."""
 RESTORED = "muster:restored"
 REMOVING = {"DELETE", "UPDATE", "MERGE", "TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE"}
-"""Operations that remove or change rows, beside a WRITE that overwrites."""
+"""Operations that remove or change rows, beside a WRITE that overwrites; the last two also end in AS SELECT."""
+UNKNOWN = -1
+"""The version that a RESTORE went to, if the log does not say."""
 MOST = 1 << 40
 """Bytes that no entry of a log has."""
 Versions = dict[str, int]
@@ -143,7 +146,7 @@ class TableLog:
         if self._restored is None or self._number(f"{app}:restored") == self._restored[0]:
             return self._identified(app)
         at, to = self._restored
-        found = list(self._at(to).stored(app).ranges)
+        found = list(self._at(at, to).stored(app).ranges)
         for version in range(at + 1, self.table.version() + 1):
             note = note_of(self._commit(version))
             if app in note.get("begun", ()):
@@ -191,21 +194,34 @@ class TableLog:
         return None if at is None else (at, self._number(f"{RESTORED}:to") or 0)
 
     def _target(self, commit: Commit) -> int:
-        parameters = commit.get("operationParameters", {})
-        if (version := parameters.get("version")) not in {None, "null", ""}:
-            return int(version)
-        table = self._open(None)
-        table.load_as_version(str(parameters["timestamp"]).strip('"'))
-        return int(table.version())
-
-    def _at(self, version: int) -> TableLog:
+        """Return the version that a RESTORE went to, `UNKNOWN` if the log does not say."""
+        restored, noted = int(commit["version"]), commit.get("operationParameters", {})
         try:
-            return TableLog(self._path, self._options, self._open(version))
-        except DeltaError as error:
-            raise SinkError(
-                f"Delta table {self._path} was restored to version {version}, which its log does not have any more, "
-                f"so what stands there is not known ({error})"
-            ) from error
+            if (version := noted.get("version")) not in {None, "null", ""}:
+                target = int(version)
+            else:
+                table = self._open(restored)
+                table.load_as_version(_moment(noted.get("datetime") or noted.get("timestamp")))
+                target = int(table.version())
+                if {*table.file_uris()} != {*self._open(restored).file_uris()}:
+                    return UNKNOWN  # Spark's zone was another one, say
+        except (ValueError, OverflowError, DeltaError):
+            return UNKNOWN
+        return target if target < restored else UNKNOWN
+
+    def _at(self, restored: int, version: int) -> TableLog:
+        """Return what the log says at the version that a RESTORE went to."""
+        error: Exception | None = None
+        if version != UNKNOWN:
+            try:
+                return TableLog(self._path, self._options, self._open(version))
+            except DeltaError as gone:
+                error = gone
+        raise SinkError(
+            f"Delta table {self._path}: its RESTORE at version {restored} went to a version that its log does not "
+            "name or no longer has, so the sink cannot know which records stand there; run RESTORE ... TO VERSION AS "
+            "OF with a version that the log has, or delete the rows and seek back with 'muster seek ... --rebuild'"
+        ) from error
 
     def _open(self, version: int | None) -> Any:
         return deltalake.DeltaTable(self._path, version=version, storage_options=self._options)
@@ -224,9 +240,21 @@ def note_of(commit: Commit) -> Mapping[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
+def _moment(noted: object) -> dt.datetime:
+    """Return the time that a RESTORE notes: milliseconds (by deltalake), or a text (by Spark). A text without a zone
+    is a time of Spark's zone, which is taken to be that of this process. Raises ValueError for anything else."""
+    text = str(noted).strip('"')
+    if text.isdecimal():
+        return dt.datetime.fromtimestamp(int(text) / 1000, dt.UTC)
+    return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
+
+
 def _removes(commit: Commit) -> bool:
     operation, parameters = str(commit.get("operation", "")), commit.get("operationParameters", {})
-    return operation in REMOVING or str(parameters.get("mode", "")).lower() == "overwrite"
+    return (
+        operation.removesuffix(" AS SELECT") in REMOVING
+        or str(parameters.get("mode", "")).lower() == "overwrite"
+    )
 
 
 def _changed(app: str, before: Coverage, after: Coverage) -> Versions:
