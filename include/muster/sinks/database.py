@@ -23,7 +23,7 @@ from muster.sinks.database_kind import OTHER, Kind, identity_of, kind_of
 from muster.sinks.database_offsets import LOCK, Execute, OffsetsTable, Place
 from muster.sinks.expand import expand
 from muster.sinks.rows import Pieces, chunks, missing_rows, note_left_out, topic_id
-from muster.sinks.sink_error import SinkError, superseded
+from muster.sinks.sink_error import SinkError, bookkeeping, of_rows, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -113,17 +113,19 @@ class DatabaseSink:
 
     def _write(self, rows: Callable[[], Iterator[pa.Table]], batch: Batch) -> None:
         try:
-            if self._target is None:
-                self._target = self._examine()
-            for _ in range(TRIES):
-                computed = rows()
-                first = next(computed, None)  # Spark begins before the transaction does
-                if self._transaction(chain([first] if first is not None else [], computed), batch):
-                    return
+            with bookkeeping(self.name, self._driver.Error):
+                if self._target is None:
+                    self._target = self._examine()
+                for _ in range(TRIES):
+                    with of_rows():
+                        computed = rows()
+                        first = next(computed, None)  # Spark begins before the transaction does
+                    if self._transaction(chain([first] if first is not None else [], computed), batch):
+                        return
         except self._driver.Error as error:
             of_sink = tuple(getattr(self._driver, name) for name in _OF_SINK)
-            of_rows = not isinstance(error, of_sink) or {*error.args[:1]} & self._kind.of_rows
-            if self._target is not None and of_rows:
+            of_row = not isinstance(error, of_sink) or {*error.args[:1]} & self._kind.of_rows
+            if self._target is not None and of_row:
                 raise
             raise SinkError(f"table {self.table}: {type(error).__name__}: {error}") from error
         raise SinkError(
@@ -199,8 +201,9 @@ class DatabaseSink:
                 if missing:
                     offsets.add(place, near, held)
                     pieces[tp] = missing
-            for part in rows if pieces else ():
-                self._insert(connection.cursor(), part, pieces)
+            with of_rows():
+                for part in rows if pieces else ():
+                    self._insert(connection.cursor(), part, pieces)
             connection.commit()
         for tp, found in stored.items():
             found.add(*batch.ranges[tp])

@@ -26,7 +26,7 @@ from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
 from muster.sinks.expand import expand
 from muster.sinks.rows import Pieces, note_left_out, topic_id
-from muster.sinks.sink_error import SinkError, from_task, plain, superseded
+from muster.sinks.sink_error import SinkError, bookkeeping, from_task, of_rows, plain, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,7 +105,8 @@ class DeltaSink:
                     raise of_sink from error
                 raise
 
-        self._store(deltalake.Schema.from_json(frame.schema.json()), write, batch)
+        columns = frame.schema.json()
+        self._store(lambda: deltalake.Schema.from_json(columns), write, batch)
 
     def store(self, rows: pa.Table, batch: Batch) -> None:
         """Write the rows of `batch`, which are in this process. Raises as `__call__` does."""
@@ -113,14 +114,16 @@ class DeltaSink:
         def write(writer: FileWriter) -> Iterable[Any]:
             return [row for written in writer(rows.to_batches()) for row in written.to_pylist()]
 
-        self._store(deltalake.Schema.from_arrow(rows.schema), write, batch)
+        self._store(lambda: deltalake.Schema.from_arrow(rows.schema), write, batch)
 
-    def _store(self, columns: Any, write: Write, batch: Batch) -> None:
+    def _store(self, columns: Callable[[], Any], write: Write, batch: Batch) -> None:
         if self._upkeep is not None:
-            self._upkeep.beside(batch)
+            with bookkeeping(self.name):
+                self._upkeep.beside(batch)
         for _ in range(TRIES):
             try:
-                return self._commit(columns, write, batch)
+                with bookkeeping(self.name, CommitFailedError, DeltaError, OSError):
+                    return self._commit(columns(), write, batch)
             except CommitFailedError as error:
                 log.warning("%s: %s; the table is read again", self.path, plain(error))
                 self._log = None
@@ -178,8 +181,10 @@ class DeltaSink:
             pieces,
         )
         note = {"batch": batch.id, "read": table.version(), "stored": stored, "begun": begun}
+        with of_rows():
+            written = list(write(writer))
         table.create_write_transaction(
-            added(write(writer)),
+            added(written),
             "append",
             table.schema(),
             list(writer.partition_by),

@@ -3,13 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _CAUSE = re.compile(r"\s*(?:\x1b\[\d*m)*\u21b3(?:\x1b\[\d*m)*\s*")
 _RAISED = re.compile(r"^(?:[\w.]*\.)?SinkError: (.*)$", re.MULTILINE)
+_OF_ROWS = "muster_of_rows"
 
 
 class SinkError(RuntimeError):
     """The sink cannot be written to; the message names the table and the next step. No record is at fault for it."""
+
+
+@contextmanager
+def bookkeeping(sink: str, *told_apart: type[Exception]) -> Iterator[None]:
+    """Raise `SinkError` for each error inside, except errors of the rows (`of_rows`) and those that the caller tells
+    apart."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (SinkError, *told_apart)) or hasattr(error, _OF_ROWS):
+            raise
+        raise SinkError(
+            f"{sink}: unexpected {type(error).__name__}: {plain(error)}; the batch comes again. If the error stays, "
+            "see its traceback in the driver's log"
+        ) from error
+
+
+@contextmanager
+def of_rows() -> Iterator[None]:
+    """Let errors inside, which the rows of the batch have caused, pass `bookkeeping` as they are."""
+    try:
+        yield
+    except Exception as error:
+        setattr(error, _OF_ROWS, True)
+        raise
 
 
 def superseded(sink: str, tp: tuple[str, int], rebuild: int, newer: int) -> SinkError:
