@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from muster.sinks.expand import expand
+from muster.sinks.options import expand
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

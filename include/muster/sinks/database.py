@@ -21,7 +21,7 @@ from muster.sinks.batch import Batch
 from muster.sinks.coverage import Coverage
 from muster.sinks.database_kind import OTHER, Kind, identity_of, kind_of
 from muster.sinks.database_offsets import LOCK, Execute, OffsetsTable, Place
-from muster.sinks.expand import expand
+from muster.sinks.options import expand, mapping, text
 from muster.sinks.rows import Pieces, chunks, missing_rows, note_left_out, topic_id
 from muster.sinks.sink_error import SinkError, bookkeeping, of_rows, superseded
 
@@ -76,16 +76,16 @@ class DatabaseSink:
         statement: str = "",
         offsets_table: str = "muster_offsets",
     ) -> None:
-        self.table = table
+        self.table = text("table", table, "flights")
         self.name = f"table {table}"
-        self.offsets_table = offsets_table
+        self.offsets_table = text("offsets_table", offsets_table, "muster_offsets")
         self._reported: dict[Place, tuple[Coverage, float]] = {}
         """What is stored, and when all of it was read last."""
         self._kind: Kind = OTHER
         self._target: str | None = None
         """The table's full name, once the database was looked at."""
         try:
-            self._driver: Any = import_module(driver)
+            self._driver: Any = import_module(text("driver", driver, "psycopg"))
             self._marker = _MARKERS[self._driver.paramstyle]
         except (ImportError, AttributeError, KeyError) as error:
             raise ValueError(
@@ -94,9 +94,11 @@ class DatabaseSink:
             ) from error
         self._connect = {
             name: expand(value, f"connect.{name}") if isinstance(value, str) else value
-            for name, value in connect.items()
+            for name, value in mapping("connect", connect, "{conninfo: host=db1}").items()
         }
-        self._statement = self._template(statement) if statement else None
+        self._statement = None
+        if statement != "":
+            self._statement = self._template(text("statement", statement, "INSERT INTO t VALUES ({offset})"))
 
     def __call__(self, frame: DataFrame, batch: Batch) -> None:
         """Write `frame`, which is `batch`, or was made of it.
@@ -280,8 +282,14 @@ class DatabaseSink:
         """Return `statement` with the driver's markers, and the columns whose values they stand for, in order."""
         names: list[str] = []
         sql = ""
-        for text, name, _, _ in Formatter().parse(statement):
-            sql += self._escaped(text)
+        try:
+            parsed = list(Formatter().parse(statement))
+        except ValueError as error:
+            raise ValueError(
+                f"'statement' is {statement!r}: {error}; write {{name}} for a column's value and {{{{ for a brace"
+            ) from error
+        for between, name, _, _ in parsed:
+            sql += self._escaped(between)
             if name is not None:
                 names.append(name)
                 sql += self._marker.format(len(names))

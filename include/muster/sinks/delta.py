@@ -24,7 +24,7 @@ except ImportError:  # the extra `delta`
 
 from muster.core.model import OffsetRange, TopicPartition
 from muster.sinks.batch import Batch
-from muster.sinks.expand import expand
+from muster.sinks.options import expand, flag, names, text, texts
 from muster.sinks.rows import Pieces, note_left_out, topic_id
 from muster.sinks.sink_error import SinkError, bookkeeping, from_task, of_rows, plain, superseded
 
@@ -63,6 +63,8 @@ class DeltaSink:
     Delta Lake refuses it if a commit after that version has set one of the identifiers. So each offset is in one
     commit, whichever writer makes it, and however late. Commits for other partitions do not meet. Nothing is left out
     by what an earlier batch has seen: a table that was deleted, made again or restored is read as it is.
+
+    Raises ValueError for options of no use.
     """
 
     def __init__(
@@ -75,15 +77,17 @@ class DeltaSink:
     ) -> None:
         if deltalake is None:
             raise ValueError("DeltaSink needs the package 'deltalake': install Muster's extra 'delta'")
-        self.path = expand(path)
+        self.path = expand(text("path", path, "/data/flights"))
         self.name = f"Delta table {self.path}"
-        self.partition_by = tuple(partition_by)
-        self.new_columns = new_columns
-        self._options = {
-            name: expand(value, f"storage_options.{name}") for name, value in (storage_options or {}).items()
-        }
+        self.partition_by = names("partition_by", partition_by)
+        self.new_columns = flag("new_columns", new_columns)
+        self._options = texts(
+            "storage_options",
+            {} if storage_options is None else storage_options,
+            "{AWS_REGION: eu-central-1}",
+        )
         refuse_unsafe(self._options)
-        self._upkeep = Upkeep(self.path, self._options) if upkeep else None
+        self._upkeep = Upkeep(self.path, self._options) if flag("upkeep", upkeep) else None
         self._probed = False
         self._log: TableLog | None = None
         self._named: frozenset[str] = frozenset()
