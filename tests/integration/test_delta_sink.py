@@ -439,6 +439,9 @@ def test_table_that_is_not_as_said_is_refused(tmp_path: Path) -> None:
     write(DeltaSink(str(tmp_path)), (0, 5))
     with pytest.raises(SinkError, match="is partitioned by nothing, and 'partition_by' says topic"):
         write(DeltaSink(str(tmp_path), partition_by=["topic"]), (5, 10))
+    write(DeltaSink(str(tmp_path / "parted")), (5, 10))  # without the option, the table's own
+    assert deltalake.DeltaTable(str(tmp_path / "parted")).metadata().partition_columns == ["topic"]
+    assert found(tmp_path / "parted") == once(0, 10)
     forgets = {"delta.setTransactionRetentionDuration": "interval 1 days"}
     deltalake.DeltaTable(str(tmp_path)).alter.set_table_properties(forgets)
     with pytest.raises(SinkError, match="by which its log forgets"):
