@@ -116,6 +116,12 @@ class SinkingConsumer:
     def was_told(self, what: str) -> bool:
         return any(line.startswith(what) for line in self.lines)
 
+    def finish(self) -> int:
+        """Have it end by itself, between two batches; returns its exit code."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(60)
+
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -242,6 +248,26 @@ def test_next_rebuild_has_a_higher_number_whatever_the_clock_says(world: Rebuilt
     world.produce(5)
     world.until_committed(8)
     assert not third.lines, "a seek without a rebuild leaves the number"
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_rebuild_after_an_orderly_end_doubles_nothing(world: RebuiltTopic, cleared: bool) -> None:
+    """The next owner begins it where the partition stands, or at the first record of a table that was cleared."""
+    world.produce(10)
+    first = world.start()
+    first.tell(seek=["s1", 0, 7])
+    world.until_committed(7)
+    world.produce(5)
+    world.until_committed(7)
+    assert first.finish() == 0
+    if cleared:
+        world.table.clear()
+    second = world.start()
+    second.tell(seek=["s2", 0 if cleared else 15, 8])
+    world.eventually(lambda: world.committed() == (15, 8), 60, "the rebuild is committed")
+    world.produce(5)
+    world.until_committed(8)
+    assert not first.lines + second.lines
 
 
 def test_number_that_was_lost_with_the_offset_is_named_with_the_next_step(world: RebuiltTopic) -> None:
