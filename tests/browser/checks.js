@@ -42,6 +42,12 @@ function nameless() {
     .map((one) => one.outerHTML.slice(0, 120));
 }
 
+/** Tabs that stick out of their line, whose scrollbar is hidden. */
+function hiddenTabs() {
+  const lines = [...document.querySelectorAll(".tabs")];
+  return lines.filter((line) => line.scrollWidth > line.clientWidth + 1).map((line) => line.innerText);
+}
+
 /** Whether the page shows what it is about. */
 function settled() {
   const main = document.querySelector("main");

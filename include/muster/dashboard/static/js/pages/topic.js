@@ -70,8 +70,8 @@ function drawn(answer, cluster, known) {
         figure("Behind", calm(row.behind.age), below(row.behind, row.max_lag)),
         figure("Arriving", rate(row.rate)),
         ...stateFigure(answer),
-        figure("Epoch", String(row.epoch), "grows with each plan"),
         figure("Group", h("span", { class: "mono small", text: answer.group_id || "–" }), answer.bootstrap_servers),
+        figure("Epoch", String(row.epoch), "grows with each plan"),
       ),
       row.reason ? h("p", { class: "last" }, h("span", { class: "muted", text: `Why it is ${row.state}: ` }), h("q", { text: row.reason })) : null,
       answer.waiting.length ? h("ul", { class: "problems" }, answer.waiting.map((one) => h(
