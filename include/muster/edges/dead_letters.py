@@ -64,6 +64,8 @@ LARGEST = 1_000_000_000
 """Bytes of the largest record that librdkafka writes; Kafka's brokers take less."""
 AT_ONCE = 32 * 1024 * 1024
 """Bytes of records that are read for letters at once."""
+READ_AHEAD = 100_000
+"""Records up to which the client reads ahead for several letters; with few it waits a second after each answer."""
 FAR = 1_000
 """So many records to the next one that is wanted are read, and more are jumped over."""
 LONGEST_RECEIVED = 2_147_483_647
@@ -209,6 +211,8 @@ class RecordReader:
         deadline, settings = time.monotonic() + self._settings.operation_timeout, self._settings
         # The reader in Spark may be set to give records that are not committed.
         config = {"isolation.level": "read_uncommitted", "queued.max.messages.kbytes": str(AT_ONCE // 1024)}
+        if sum(map(len, wanted.values())) > 1:
+            config["queued.min.messages"] = str(READ_AHEAD)
         with _consumer(settings, self._group_id, config) as consumer:
             reading = _Reading(settings, consumer, wanted)
             while reading.left and reading.size < AT_ONCE and (wait := deadline - time.monotonic()) > 0:
