@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import muster
@@ -124,24 +124,23 @@ def install_as_typed(folder: Path, python: Path, line: str, wheel: Path, *more: 
     return made
 
 
-def install_lowest(folder: Path, python: Path, *requirements: str | Path) -> Path:
-    """Install `requirements` for `python` in `folder`, at the lowest versions that they allow; return the Python."""
+def install_lowest(folder: Path, python: Path, wheel: Path, extras: Sequence[str], *more: str | Path) -> Path:
+    """Install `wheel` for `python` in `folder`, at the lowest versions that pyproject.toml allows; then `more`.
+
+    The versions come from pyproject.toml, because uv takes only its dependencies for direct, and a wheel's for
+    indirect ones, which it resolves to the highest. Returns the Python there. Raises `DevstackError`.
+    """
     run_to_end(
         [*_UV, "venv", "--quiet", "--python", python, folder], f"no environment for {python}", env=_clean()
     )
-    made = folder / "bin" / "python"
-    install: list[str | Path] = [
-        "pip",
-        "install",
-        "--quiet",
-        "--resolution",
-        "lowest-direct",
-        "--python",
-        made,
-    ]
-    run_to_end(
-        [*_UV, *install, *requirements], "Muster cannot be installed at its lower bounds", env=_clean()
-    )
+    made, pinned = folder / "bin" / "python", folder / "pinned.txt"
+    asked = [word for extra in extras for word in ("--extra", extra)]
+    lowest: list[str | Path] = ["pip", "compile", "--quiet", "--resolution", "lowest-direct", *asked]
+    where: list[str | Path] = ["--python", made, "--output-file", pinned, ROOT / "pyproject.toml"]
+    run_to_end([*_UV, *lowest, *where], "the lower bounds do not fit each other", env=_clean())
+    install: list[str | Path] = ["pip", "install", "--quiet", "--link-mode", "hardlink", "--python", made]
+    what: list[str | Path] = [f"{wheel}[{','.join(extras)}]", "--requirements", pinned, *more]
+    run_to_end([*_UV, *install, *what], "Muster cannot be installed at its lower bounds", env=_clean())
     return made
 
 

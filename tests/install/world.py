@@ -217,7 +217,7 @@ def environment_of(kind: Kind, python: Path, wheel: Path) -> Iterator[Installed]
         if kind.how == "typed":
             made = install_as_typed(env, python, typed("airflow,spark", "README.md"), wheel, handler)
         elif kind.how == "lowest":
-            made = install_lowest(env, python, f"{wheel}[airflow,spark]", handler)
+            made = install_lowest(env, python, wheel, ("airflow", "spark"), handler)
         else:
             made = make_environment(env, python, f"{wheel}[airflow,spark]", handler)
         consumers = made
