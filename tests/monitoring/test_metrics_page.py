@@ -37,7 +37,8 @@ def exported(families: list[Metric]) -> dict[str, Described]:
 
 def test_the_metrics_of_clusters() -> None:
     topics = {**topic({0: "c-1"}, State.CLOSING), "u": WireError("rubbish")}
-    standing = Look(1_000_000.0, {("t", 0): Mark(5, 999_000)})
+    marks = {("t", p): Mark(5, 999_000, points=((0, 10),)) for p in range(3)}
+    standing = Look(1_000_000.0, marks, points=(999_900,))
     first = {("t", p): FirstRecord(30, 999_999.0) for p in range(3)}
     offsets = replace(OFFSETS, first=first, retention={"t": Retention(60.0)}, at=1_000_000.0)
     reading = Reading(
