@@ -298,7 +298,7 @@ def test_record_to_stop_for_is_logged_unless_taken(
     consumer.go(5)
     consumer.pass_time(JUDGED)
     (error,) = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert error.message.startswith("topic 't', partition 1: the record at offset 70 failed ")
+    assert error.getMessage().startswith("topic 't', partition 1: the record at offset 70 failed ")
 
 
 @pytest.mark.parametrize("on_poison", OnPoison)
