@@ -17,16 +17,10 @@ import pytest
 
 from muster.sinks import DeltaSink, SinkError
 from tests.support.database_writer import PARTITIONS, batch_of
+from tests.support.delta_batches import write
 from tests.support.delta_rows import delta_rows
 
 pytestmark = pytest.mark.stack
-
-
-def write(
-    sink: DeltaSink, *cuts: tuple[int, int], partitions: tuple[int, ...] = PARTITIONS, rebuild: int = 0
-) -> None:
-    for begin, end in cuts:
-        sink.store(*batch_of(begin, end, partitions, rebuild))
 
 
 def found(path: Path) -> Counter[tuple[Any, ...]]:

@@ -24,18 +24,12 @@ from muster.sinks import Batch, DeltaSink, SinkError
 from tests.conftest import Eventually
 from tests.support.database_writer import PARTITIONS, TOPIC, batch_of
 from tests.support.debian_programs import needed
+from tests.support.delta_batches import write
 from tests.support.delta_rows import delta_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.stack
-
-
-def write(
-    sink: DeltaSink, *cuts: tuple[int, int], partitions: tuple[int, ...] = PARTITIONS, rebuild: int = 0
-) -> None:
-    for begin, end in cuts:
-        sink.store(*batch_of(begin, end, partitions, rebuild))
 
 
 def found(path: Path) -> Counter[tuple[Any, ...]]:
