@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
-from confluent_kafka import Producer
 
 from devstack.leftovers import MARKER
 from devstack.ports import free_port
@@ -22,10 +20,10 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from tests.conftest import Eventually
 from tests.spark.consumer_job import ROOT, ConsumerJob, Servers
 from tests.support.hand_coordinator import HandCoordinator, coordinating
-from tests.support.kafka_topics import make_topic
+from tests.support.key_counts import KeyCounts
 from tests.support.only_long import only_long
 from tests.support.spark_cluster import SparkCluster, standing
-from tests.support.state_query import begin_at_the_first_record, committed_records
+from tests.support.state_query import begin_at_the_first_record
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -36,15 +34,14 @@ PASSWORD = f"pass-{uuid.uuid4().hex}"
 _COMPUTES = re.compile(r"partition (\d+): executor (\d+) on \S+ computes its state, after (\d+) offsets")
 
 
-class Stand:
+class Stand(KeyCounts):
     """A Spark cluster and one consumer job on it, which counts the records of each key."""
 
     def __init__(
         self, cluster: SparkCluster, servers: Servers, coordinator: HandCoordinator, folder: Path
     ) -> None:
         self.cluster, self.servers, self.coordinator, self.folder = cluster, servers, coordinator, folder
-        self.topic, self.counts = make_topic(servers.kafka, len(PARTITIONS)), make_topic(servers.kafka, 1)
-        self.sent: Counter[str] = Counter()
+        super().__init__(servers.kafka, len(PARTITIONS), KEYS)
         self.page = f"http://127.0.0.1:{free_port()}"
         self.events = folder / "events"
         self.events.mkdir()
@@ -87,25 +84,6 @@ class Stand:
                 "max_records_per_batch": most,
             },
         )
-
-    def send(self, count: int) -> None:
-        producer = Producer({**self.servers.kafka.config, "partitioner": "murmur2"})
-        for n in range(count):
-            key = f"k{n % KEYS}"
-            producer.produce(self.topic, b"", key.encode())
-            self.sent[key] += 1
-        assert producer.flush(60) == 0
-
-    def written(self) -> dict[str, list[int]]:
-        """The counts that were written of each key, in order."""
-        found: dict[str, list[int]] = {}
-        for key, value in committed_records(self.servers.kafka, self.counts):
-            found.setdefault(key or "", []).append(int(value))
-        return found
-
-    def counted(self) -> bool:
-        """Whether the last count of each key is that of its records."""
-        return {key: counts[-1] for key, counts in self.written().items()} == self.sent
 
     def check(self) -> None:
         """Each record has been counted once."""
@@ -178,13 +156,18 @@ def shown(page: str) -> str:
     return "".join(answer.text for answer in answers)
 
 
+def begun(stand: Stand, job: ConsumerJob, count: int, eventually: Eventually) -> None:
+    """Have the job count so many records on both executors."""
+    eventually(job.registered, 240, "registered")
+    eventually(lambda: executors(stand.page) == {"0", "1"}, 120, "both executors are there")
+    stand.send(count)
+    stand.coordinator.assign(stand.topic, dict.fromkeys(PARTITIONS, job.consumer))
+    eventually(stand.counted, 240, "counted")
+
+
 def test_state_on_executors_stays_where_its_store_is(stand: Stand, eventually: Eventually) -> None:
     with stand.job(most=1_000) as job:
-        eventually(job.registered, 240, "registered")
-        eventually(lambda: executors(stand.page) == {"0", "1"}, 120, "both executors are there")
-        stand.send(2_000)
-        stand.coordinator.assign(stand.topic, dict.fromkeys(PARTITIONS, job.consumer))
-        eventually(stand.counted, 240, "counted")
+        begun(stand, job, 2_000, eventually)
         first = places(job)
         assert {partition for partition, _, _ in first} == {*PARTITIONS}
         assert {executor for _, executor, _ in first} == {0, 1}, "both of them have shards"
@@ -204,11 +187,7 @@ def test_state_on_executors_stays_where_its_store_is(stand: Stand, eventually: E
 @only_long
 def test_state_survives_executors_and_workers_that_are_killed(stand: Stand, eventually: Eventually) -> None:
     with stand.job(most=500) as job:
-        eventually(job.registered, 240, "registered")
-        eventually(lambda: executors(stand.page) == {"0", "1"}, 120, "both executors are there")
-        stand.send(3_000)
-        stand.coordinator.assign(stand.topic, dict.fromkeys(PARTITIONS, job.consumer))
-        eventually(stand.counted, 240, "counted")
+        begun(stand, job, 3_000, eventually)
         killed = stand.cluster.workers[0]
         gone = executor_of(killed)
         stand.send(20_000)

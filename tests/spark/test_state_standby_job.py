@@ -7,13 +7,11 @@ import re
 import signal
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from muster.coordinator.opening import open_coordinator
 from muster.core.copies import WARM_LAG
@@ -25,9 +23,9 @@ from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.spark.consumer_job import SERVICE, ConsumerJob, Servers
-from tests.support.kafka_topics import make_topic
+from tests.support.key_counts import KeyCounts
 from tests.support.only_long import only_long
-from tests.support.state_query import begin_at_the_first_record, committed_records
+from tests.support.state_query import begin_at_the_first_record
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -37,15 +35,14 @@ KEYS = 45_000
 _TAKEN_UP = re.compile(r"partition (\d+): its state is taken up after (\d+) of (\d+) offsets")
 
 
-class Stand:
+class Stand(KeyCounts):
     """A topic, the counts of its keys, and the coordinator that runs until `stop`."""
 
     def __init__(self, servers: Servers) -> None:
         self.servers = servers
         self.cluster = f"warm-{uuid.uuid4().hex[:8]}"
         self.group = GroupOffsets(servers.kafka, f"{self.cluster}-group")
-        self.topic, self.counts = make_topic(servers.kafka, PARTITIONS), make_topic(servers.kafka, 1)
-        self.sent: Counter[str] = Counter()
+        super().__init__(servers.kafka, PARTITIONS, KEYS)
         self.stop = threading.Event()
         self.client = make_client(servers.zookeeper)
         start_client(self.client, servers.zookeeper)
@@ -70,19 +67,6 @@ class Stand:
                 one.fetch_partitions()
                 if one.compute_assignment(1.0).needed:
                     one.advance(5.0)
-
-    def send(self, count: int) -> None:
-        producer = Producer({**self.servers.kafka.config, "partitioner": "murmur2"})
-        for n in range(count):
-            key = f"k{n % KEYS}"
-            producer.produce(self.topic, b"", key.encode())
-            self.sent[key] += 1
-        assert producer.flush(60) == 0
-
-    def counted(self) -> bool:
-        """Whether the last count of each key is that of its records."""
-        latest = {key: int(value) for key, value in committed_records(self.servers.kafka, self.counts)}
-        return latest == self.sent
 
     def node(self) -> TopicAssignment:
         path = assignment_path(self.cluster, self.topic)
