@@ -41,7 +41,7 @@ def test_plan_with_suppositions_writes_nothing(site: Site) -> None:
     found = site.json("--with", "d:weight=2", "--partitions", "t=9", "--assignor", "round-robin")
     assert found["assignor"] == "round-robin"
     assert found["shadow"]["assignor"] == "range"
-    assert site.ask("--without", "nobody").returncode == 2
+    assert site.ask("--without", "unknown").returncode == 2
     assert site.trace() == before
 
 

@@ -185,7 +185,7 @@ class StatefulConsumer:
         self.follower.stop()
         for thread in self._threads:
             thread.join(60)
-            assert not thread.is_alive(), "it would take the stores of whoever comes next under this name"
+            assert not thread.is_alive(), "it would take the stores of the next consumer of this name"
         self.states.keep({})
         self.states.stores.release()
 

@@ -110,4 +110,4 @@ def test_copy_says_since_when_it_stands_still() -> None:
     assert copies.view()[tp].still == 0.0, "it has all there is"
     copies.came(tp, 100_000, 100_001)
     copies.to_follow([])
-    assert copies.view()[tp].still == 0.0, "nobody waits for it"
+    assert copies.view()[tp].still == 0.0, "it is not to be followed any more"
