@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 
+from muster.consumer.connector import runs_with_driver
 from muster.core.assignors import AssignorError, load_assignor
 from muster.doctor.findings import Check, Part
 from muster.settings.cluster_settings import ClusterSettings
@@ -52,7 +53,7 @@ def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
 
 def check_executors(part: Part, cluster: ClusterSettings, master: str) -> Check:
     """Check where the tasks of a cluster with state by key run, as `master` says, and what standbys do there."""
-    if master.startswith("local"):
+    if runs_with_driver(master):
         return part.ok("executors", "the tasks that compute state run with the drivers, where the stores are")
     standbys = cluster.assignor.options.get("standbys")
     found = f"with {master} executors keep copies of the state, and restore them where they have none"
