@@ -13,6 +13,10 @@ from muster.edges.kafka_admin import KafkaError, open_client, reader_config
 from muster.edges.state_changelog import Read, bounds, read_error
 from muster.settings.connections import KafkaSettings
 
+AT_ONCE = 10_000
+"""Records that are taken, and applied, at once."""
+LISTEN = 0.3
+"""Seconds for which to wait for records."""
 QUEUED = 16_384
 """Kilobytes that are read ahead: who stands by is in no hurry."""
 

@@ -27,15 +27,11 @@ from muster.core.model import TopicPartition
 from muster.edges.executor_settings import ExecutorSettingsError, ask_executor
 from muster.edges.kafka_admin import KafkaError
 from muster.edges.state_changelog import Read
-from muster.edges.state_tail import ChangelogTail
+from muster.edges.state_tail import AT_ONCE, LISTEN, ChangelogTail
 from muster.settings.connections import KafkaSettings
 
 FOLDER = "muster-state"
 """The folder of an executor's stores, in the first of its local ones; the connector knows it, too."""
-AT_ONCE = 10_000
-"""Records that are applied at once."""
-LISTEN = 0.3
-"""Seconds for which it waits for a record."""
 LONGEST_WAIT = 60.0
 """Seconds for which a task waits until another one has brought the same store on."""
 TIDY_AFTER = 3600.0
@@ -166,9 +162,10 @@ def _read(
                 store, mark, Read(read.records, max(read.upto, mark.upto)), fresh, mark.current, where
             )
             last = position is not None and position.seq == wanted.seq
-            if mark.upto >= wanted.upto or (
-                last and mark.upto == wanted.upto - 1
-            ):  # the transaction's marker
+            behind = (
+                1 if last else 0
+            )  # behind the last commit is its transaction's marker, which is no record
+            if mark.upto + behind >= wanted.upto:
                 end = max(mark.upto, wanted.upto)
                 mark, _ = bring_on(store, mark, Read([], end), fresh, wanted.current, where)
     finally:

@@ -22,17 +22,13 @@ from muster.core.model import TopicPartition
 from muster.core.ownership import Place, Source
 from muster.edges.kafka import KafkaError
 from muster.edges.state_changelog import Read, changelog_topic
-from muster.edges.state_tail import ChangelogTail
+from muster.edges.state_tail import AT_ONCE, LISTEN, ChangelogTail
 
 if TYPE_CHECKING:
     from muster.consumer.lifecycle import Beat  # which imports Spark
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 10_000
-"""Records that are applied at once."""
-LISTEN = 0.3
-"""Seconds for which it waits for records."""
 LOOK = 30.0
 """Seconds until it looks again at the stores that it does not bring on."""
 AGAIN = 10.0
