@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import cycle
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from muster.core.assignors import BUILT_IN, load_assignor, validate
@@ -31,13 +31,14 @@ from tests.support.assignor_cases import (
     small_cases,
     tangled_cases,
 )
+from tests.support.examples import examples
 
 EVERY = pytest.mark.parametrize("name", sorted(BUILT_IN))
 CASES = small_cases() | tangled_cases() | large_cases()
 EVEN_CASES = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False)
 
-some = settings(max_examples=80, deadline=None)
-many = settings(max_examples=400, deadline=None)
+some = examples(80)
+many = examples(400)
 
 
 def assign(name: str, case: Case) -> Assignment:
@@ -194,7 +195,7 @@ def test_no_hand_over_makes_weighted_loads_more_even(case: Case) -> None:
     assert all((2 * load[c] - 1) / weight[c] <= least_gain for c in load if load[c])
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(case=large_cases())
 def test_no_single_hand_over_makes_mixed_loads_more_even(case: Case) -> None:
     assignment = assign("sticky", case)
@@ -303,7 +304,7 @@ def test_changed_subscriptions_move_as_little_as_balance_allows(case: Case, data
     assert value(after, assign("sticky", after)) == optimum(after)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(case=large_cases(weighted=False), data=st.data())
 def test_consumer_that_drops_a_topic_gets_at_most_what_it_lost(case: Case, data: st.DataObject) -> None:
     assume(case.topics)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from muster.core.assignors import AssignorError, PlanningContext, load_assignor, run_assignor
@@ -26,9 +26,10 @@ from tests.support.assignor_cases import (
     small_cases,
     tangled_cases,
 )
+from tests.support.examples import examples
 
-some = settings(max_examples=50, deadline=None)
-many = settings(max_examples=200, deadline=None)
+some = examples(50)
+many = examples(200)
 
 GROUPS = st.sampled_from([None, [["a", "b"], ["t.*"]], [["t0", "t1", "t2"], ["[ac]"]], [[".*"]]])
 CASES = small_cases() | tangled_cases() | large_cases()
@@ -217,7 +218,7 @@ def test_deterministic_and_at_rest_after_one_plan(cluster: Cluster, seed: int) -
     assert second.standing == first.standing
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(cluster=crowded_clusters(), data=st.data())
 def test_group_is_at_rest_after_one_plan_and_again_when_a_consumer_has_left(
     cluster: Cluster, data: st.DataObject

@@ -6,14 +6,15 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from muster.core.assignors import load_assignor, validate
 from muster.core.model import Assignment, Consumer
 from tests.support.assignor_cases import Case, changed, large_cases, loads, shuffled, small_cases
+from tests.support.examples import examples
 
-some = settings(max_examples=60, deadline=None)
+some = examples(60)
 
 
 @st.composite

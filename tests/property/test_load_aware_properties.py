@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
@@ -24,9 +24,10 @@ from tests.support.assignor_cases import (
     moves,
     small_cases,
 )
+from tests.support.examples import examples
 
-some = settings(max_examples=50, deadline=None)
-many = settings(max_examples=200, deadline=None)
+some = examples(50)
+many = examples(200)
 
 CASES = small_cases() | large_cases()
 EVEN = small_cases(mixed=False) | large_cases(mixed=False)
@@ -344,7 +345,7 @@ def replays(draw: st.DrawFn) -> Replay:
     return Replay(situation, random_.choice([1, 2, 6]), options)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(replay=replays())
 def test_load_aware_rests_under_constant_load_however_long_measuring_takes(replay: Replay) -> None:
     assert replay.comes_to_rest(plans=2000)

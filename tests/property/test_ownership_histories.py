@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from muster.core.model import TopicAssignment
 from muster.core.ownership import BatchPlan, Due, Offer, PlanRefusedError, Source
 from tests.support.claiming import ClaimingOwnership
+from tests.support.examples import examples
 
 ME = "me"
 TOPICS = ("a", "b")
@@ -313,5 +314,5 @@ class Model(RuleBasedStateMachine):
         assert self.ownership.closed
 
 
-Model.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+Model.TestCase.settings = settings(examples(300), stateful_step_count=60)
 TestOwnership = Model.TestCase

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.assignors import (
@@ -20,11 +20,12 @@ from muster.core.assignors import (
 from muster.core.model import Assignment, Consumer
 from tests.property.planning_context_cases import Situation, reordered, situations
 from tests.support.assignor_cases import Case, large_cases, small_cases, tangled_cases
+from tests.support.examples import examples
 
 EVERY = pytest.mark.parametrize("name", sorted(BUILT_IN))
 CASES = small_cases() | tangled_cases() | large_cases()
 
-some = settings(max_examples=60, deadline=None)
+some = examples(60)
 
 
 class FirstCome:

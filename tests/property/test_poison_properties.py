@@ -11,19 +11,30 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from _pytest.mark.structures import ParameterSet
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model import TopicPartition
 from muster.core.poison import Poison
 from muster.core.turns import Failure
 from tests.faults.model.tally import SEED, VARIABLE
+from tests.support.examples import examples
 from tests.support.only_long import LONG, only_long
 from tests.support.poison_table import HEADER, row
 from tests.support.poison_worlds import BAD, FOR_ALL, FOR_SOME, Flow, World, fails
 
 EACH = {p: [12_000 + 37 * p] for p in range(12)}
 SINK = Failure("SinkError: no room", of_record=False)
+USUAL = {
+    *("fails 0.05", "fails 0.5", "fails 1.0", "outage of 10 min", "dying", "bursts"),
+    *("partition flaps", "6 partitions flap", "key shard, always"),
+}
+
+
+def sinks(*names: str) -> list[ParameterSet]:
+    """Parameters, of which the usual runs have those in `USUAL`."""
+    return [pytest.param(name, marks=() if name in USUAL else only_long) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +65,14 @@ Play = Callable[..., Flow]
 
 
 @pytest.mark.parametrize("parts", [12, 1, *([3] if LONG else [])])
-@pytest.mark.parametrize("sink", FOR_ALL)
+@pytest.mark.parametrize("sink", sinks(*FOR_ALL))
 def test_no_good_record_is_judged_where_all_fail_alike(sink: str, parts: int, play: Play) -> None:
     flow = play(World(FOR_ALL[sink], parts=parts))
     assert flow.letters == []
     assert len(flow.asked) <= 1, "once an hour"
 
 
-@pytest.mark.parametrize("sink", FOR_SOME)
+@pytest.mark.parametrize("sink", sinks(*FOR_SOME))
 def test_one_good_record_is_judged_where_some_fail(sink: str, play: Play) -> None:
     assert len(play(World(FOR_SOME[sink])).good) <= 1
 
@@ -71,7 +82,7 @@ def test_error_of_the_sink_itself_is_no_records_fault(sink: str, play: Play) -> 
     assert play(World(FOR_SOME[sink], rate=1.0, error=SINK)).letters == []
 
 
-@pytest.mark.parametrize("sink", ["partition flaps", "partition, always", "6 partitions, always"])
+@pytest.mark.parametrize("sink", sinks("partition flaps", "partition, always", "6 partitions, always"))
 def test_one_good_record_is_judged_within_a_day(sink: str, play: Play) -> None:
     flow = play(World(FOR_SOME[sink], rate=0.02), hours=24)
     assert len(flow.good) <= 1
@@ -159,7 +170,7 @@ def test_named_bad_records_cost_five_percent_within_a_day(play: Play) -> None:
 
 
 @pytest.mark.parametrize(
-    "sink", ["fails 0.05", "fails 0.2", "alternating backends", "bursts", "outage of 0.5 min"]
+    "sink", sinks("fails 0.05", "fails 0.2", "alternating backends", "bursts", "outage of 0.5 min")
 )
 def test_standing_answer_takes_no_good_record_for_bad(sink: str, play: Play) -> None:
     assert play(World(FOR_ALL[sink], standing=True)).good == []
@@ -191,7 +202,7 @@ def test_rejects_stop_at_a_thousand_an_hour(play: Play) -> None:
 
 
 @given(parts=st.integers(1, 40), records=st.integers(1, 2_000), data=st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_one_bad_record_is_found_in_few_batches(parts: int, records: int, data: st.DataObject) -> None:
     rule = Poison()
     at = {("t", p): 0 for p in range(parts)}

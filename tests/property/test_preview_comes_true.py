@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.assignors import BUILT_IN, load_assignor
 from muster.core.model import Consumer, State, TopicSnapshot
 from muster.core.patience import DOUBT
 from muster.core.preview import Preview, WhatIf, preview
+from tests.support.examples import examples
 from tests.support.runs import Topics, run, state_of
 from tests.support.simulated import SimulatedCluster
 
@@ -62,7 +63,7 @@ def previewed(world: SimulatedCluster, usual: str, what_if: WhatIf) -> Preview:
 
 
 @given(data=st.data(), usual=st.sampled_from(ASSIGNORS))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_preview_is_what_the_runs_do(data: st.DataObject, usual: str) -> None:
     drawn = data.draw(st.dictionaries(st.sampled_from("abcde"), attributes, min_size=1, max_size=4))
     consumers = {c: replace(made, id=c) for c, made in drawn.items()}

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.assignors import load_assignor, run_assignor
@@ -22,11 +22,12 @@ from tests.support.assignor_cases import (
     small_cases,
     tangled_cases,
 )
+from tests.support.examples import examples
 
 CASES = small_cases() | tangled_cases() | large_cases()
 EVEN = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False)
 
-some = settings(max_examples=60, deadline=None)
+some = examples(60)
 
 
 def assign(name: str, case: Case) -> Assignment:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.consumer.source.batch_size import Bounds
 from muster.core.model import Seek
 from muster.core.positions import NO_NOTE, Committed, format_stamp, noted
 from muster.core.turns import Failure
+from tests.support.examples import examples
 from tests.support.planned_consumer import PlannedConsumer, PlannedKafka
 
 TP = ("t", 0)
@@ -55,7 +56,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(steps)
 def test_number_only_grows_and_is_acknowledged_before_it_is_used(taken: list[tuple[str, int, int]]) -> None:
     """`restored` puts an earlier seek into the node again; `none` has the coordinator carry the seek out."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
@@ -27,9 +27,10 @@ from tests.support.assignor_cases import (
     small_cases,
     tangled_cases,
 )
+from tests.support.examples import examples
 
-some = settings(max_examples=60, deadline=None)
-many = settings(max_examples=150, deadline=None)
+some = examples(60)
+many = examples(150)
 
 EVEN = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False)
 

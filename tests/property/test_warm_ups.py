@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.assignors import BUILT_IN, Assignor, load_assignor
 from muster.core.model import Assignment, Consumer
 from muster.core.overrides import Drain, Pin
+from tests.support.examples import examples
 from tests.support.runs import Topics
 from tests.support.warming_cluster import ROUND, WarmingCluster, coordinator
 
@@ -136,7 +137,7 @@ events = st.lists(
 
 
 @given(data=events, name=st.sampled_from([*sorted(BUILT_IN), Forgetful.name]), standbys=st.booleans())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_warm_ups_end_and_moves_are_bounded(
     data: list[tuple[str, str, tuple[str, int], int]], name: str, standbys: bool
 ) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.assignors.zones import swap_home
+from tests.support.examples import examples
 
 ZONE_OF = {"a": "x", "b": "x", "c": "y", "d": "z", "e": None}
 
-some = settings(max_examples=200, deadline=None)
+some = examples(200)
 deals = st.lists(
     st.tuples(st.sampled_from(sorted(ZONE_OF)), st.sampled_from(["x", "y", "z", "elsewhere", None])),
     max_size=20,

@@ -39,7 +39,7 @@ def count(kind: str, inputs: int = 1) -> None:
 def examples(number: int) -> settings:
     """The same inputs in every run, so that what fails once fails again; all of them with every fault."""
     return settings(
-        max_examples=number if ALL_FAULTS else number // 2,
+        max_examples=number if ALL_FAULTS else number // 4,
         deadline=None,
         derandomize=True,
         database=None,

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.fuzz.tally import KINDS, PLAYED
 from tests.support.only_long import ALL_FAULTS
 
-LEAST = 10_000 if ALL_FAULTS else 5_000
+LEAST = 10_000 if ALL_FAULTS else 4_000
 
 
 def test_count_of_played_inputs_is_enough(request: pytest.FixtureRequest) -> None:
