@@ -11,6 +11,7 @@ from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
+from muster.core.starting import Stage
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.support.consumer_settings import consumer_settings
@@ -46,7 +47,10 @@ class Process:
         self.discovery = ConsulCluster(consul, cluster, settings.consul_service)
         self.agent = Agent(consumer)
         self.ending = Ending()
-        self.registrar = Registrar(settings, self.discovery, self.agent, self.ending, port, ask=ask)
+        self.stages: list[Stage] = []
+        self.registrar = Registrar(
+            settings, self.discovery, self.agent, self.ending, port, self.stages.append, ask
+        )
         self.registrar.open()
 
     @contextmanager

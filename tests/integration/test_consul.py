@@ -300,11 +300,14 @@ def test_consumer_starts_from_its_submission_until_it_is_live(discovery: ConsulC
     assert jobs.all_starting() == {"one": Starting("i-2", Stage.SUBMITTED, 100.0, 2)}, "that was another one"
     jobs.note_submission("one", {**note, "pid": 7})
     assert jobs.starting("one", jobs.submission("one")) == Starting("i-2", Stage.PROCESS, 100.0, 2)
-    for stage, at in ((Stage.JVM, 103.0), (Stage.SESSION, 108.0)):
+    for stage, at in ((Stage.JVM, 103.0), (Stage.SESSION, 108.0), (Stage.REGISTERED, 115.0)):
         jobs.note_stage("one", "i-2", stage, at)
         assert jobs.all_starting() == {"one": Starting("i-2", stage, at, 2)}
     jobs.note_submission("one", {**note, "failed": "it has ended"})
     assert jobs.all_starting()["one"].failed == "it has ended"
+    jobs.note_stage("one", "i-2", Stage.LIVE, 116.0)
+    assert jobs.all_starting() == {}
+    jobs.note_stage("one", "i-2", Stage.REGISTERED, 115.0)
     jobs.note_submission("one", {**note, "tries": 0})
     assert jobs.all_starting() == {}
     assert jobs.starting("one", None) is None

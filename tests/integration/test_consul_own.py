@@ -17,6 +17,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.http_server import HttpServer
 from muster.consumer.registration import ISOLATED
 from muster.consumer.status_page import make_status_page
+from muster.core.starting import Stage
 from muster.core.wire import PROTOCOL
 from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration
 from muster.edges.status import StatusFailure, poll_statuses
@@ -200,6 +201,10 @@ def test_registration_names_the_versions_of_muster_and_of_the_protocol(process: 
     registered = process.discovery.catalog.members().registered["x"]
     assert registered.meta["version"] == muster.__version__
     assert registered.meta["protocol"] == str(PROTOCOL)
+
+
+def test_consumer_is_registered_before_it_is_live(process: Process) -> None:
+    assert process.stages == [Stage.REGISTERED, Stage.LIVE]
 
 
 def test_quiet_consumer_asks_for_itself_only_however_many_others_there_are(

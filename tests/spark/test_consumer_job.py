@@ -21,6 +21,7 @@ from muster.airflow.driver_log import PER_LINE
 from muster.consumer.measures import STALLED_AFTER
 from muster.consumer.output import LARGEST
 from muster.core.model import Seek
+from muster.core.starting import Stage
 from muster.core.wire import assignment_path
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import TopicHandler
@@ -134,6 +135,16 @@ def test_consumer_reads_what_is_assigned_and_commits_it(
     topic.produce(50)
     eventually(lambda: topic.committed() == {0: 150, 1: 150, 2: None}, 60, "committed again")
     assert {k: n for k, n in job.offsets_read().items() if k[0] == topic.name} == topic.expected(0, 1)
+
+
+def test_last_stage_of_a_start_is_live(job: ConsumerJob, eventually: Eventually) -> None:
+    note = {"incarnation": job.incarnation, "at": 0.0, "tries": 1}
+
+    def stage() -> Stage | None:
+        starting = job.discovery.jobs.starting(job.consumer, note)
+        return starting and starting.stage
+
+    eventually(lambda: stage() is Stage.LIVE, what="noted in Consul")
 
 
 def test_log_is_rotated_under_the_process_that_writes_it(job: ConsumerJob, eventually: Eventually) -> None:

@@ -10,17 +10,18 @@ from muster.cluster.reading import InConsul, Reading, SourceReading
 from muster.cluster.state import ClusterState
 from muster.core.model import Membership
 from muster.core.starting import Stage, Starting
-from muster.edges.consul_members import Members
+from muster.edges.consul_members import Members, Registration
 from tests.support.runs import cluster
 
 NOW = 1_000.0
 SETTINGS = cluster({"name": "flights", "consumers": {"count": 1, "handler": "a.b", "startup_timeout": "60s"}})
 
 
-def state(starting: Starting | None) -> ClusterState:
-    """Nothing is registered, and the only consumer's job has come so far."""
+def state(starting: Starting | None, *registered: Registration) -> ClusterState:
+    """Nobody is live, and the only consumer's job has come so far."""
     found = {} if starting is None else {"flights-1": starting}
-    in_consul = InConsul(Members(Membership({}), {}), starting=found)
+    members = Members(Membership({}), {each.id: each for each in registered})
+    in_consul = InConsul(members, starting=found)
     return ClusterState(SETTINGS, Reading(consul=SourceReading(in_consul)), NOW)
 
 
@@ -35,9 +36,9 @@ def test_stage_may_take_longer_at_later_tries(tries: int, seconds: float) -> Non
     ("starting", "condition"),
     [
         (Starting("i", Stage.SUBMITTED, NOW - 59), Condition.STARTING),
-        (Starting("i", Stage.QUERY, NOW - 100, tries=2), Condition.STARTING),
-        (Starting("i", Stage.QUERY, NOW - 60), Condition.ABSENT),
-        (Starting("i", Stage.QUERY, NOW - 1, failed="its process has ended"), Condition.ABSENT),
+        (Starting("i", Stage.BATCH, NOW - 100, tries=2), Condition.STARTING),
+        (Starting("i", Stage.BATCH, NOW - 60), Condition.ABSENT),
+        (Starting("i", Stage.BATCH, NOW - 1, failed="its process has ended"), Condition.ABSENT),
         (None, Condition.ABSENT),
     ],
 )
@@ -46,6 +47,19 @@ def test_consumer_is_starting_while_it_comes_on(starting: Starting | None, condi
     assert each.condition is condition
     assert each.missing is (condition is Condition.ABSENT)
     assert each.counted_as == ("starting" if condition is Condition.STARTING else "missing")
+
+
+@pytest.mark.parametrize(
+    ("starting", "condition"),
+    [
+        (Starting("i", Stage.REGISTERED, NOW - 59), Condition.STARTING),
+        (Starting("i", Stage.REGISTERED, NOW - 60), Condition.FAILING),
+        (None, Condition.FAILING),
+    ],
+)
+def test_check_that_never_ran_is_no_failure(starting: Starting | None, condition: Condition) -> None:
+    registered = Registration("flights-1", incarnation="i")
+    assert state(starting, registered).consumers["flights-1"].condition is condition
 
 
 def test_starting_consumer_is_no_alarm() -> None:

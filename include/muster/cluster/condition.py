@@ -12,9 +12,9 @@ from muster.core.starting import Starting
 class Condition(StrEnum):
     """How a consumer stands, each in exactly one.
 
-    LIVE: registered, passing its check and not isolated. ISOLATED: a person took it out, registered or not. FAILING:
-    registered, and its check does not pass. STARTING: not registered, and its job comes on. ABSENT: not registered.
-    UNKNOWN: Consul's answer is not to be trusted. The values are the words that users see.
+    LIVE: registered, passing its check and not isolated. ISOLATED: a person took it out, registered or not. STARTING:
+    its job has not been live yet, and comes on. FAILING: registered, and its check does not pass. ABSENT: not
+    registered. UNKNOWN: Consul's answer is not to be trusted. The values are the words that users see.
     """
 
     LIVE = "live"

@@ -329,7 +329,7 @@ class ClusterState:
         elif self.membership is None:
             condition = Condition.UNKNOWN
         else:
-            condition = Condition.FAILING if registration is not None else self._absent(consumer)
+            condition = self._not_live(consumer, registration is not None)
         return ConsumerState(
             consumer,
             condition,
@@ -350,9 +350,9 @@ class ClusterState:
     def _starting(self) -> Mapping[str, Starting]:
         return self.consul.starting if self.consul is not None else {}
 
-    def _absent(self, consumer: str) -> Condition:
+    def _not_live(self, consumer: str, registered: bool) -> Condition:
         starting = self._starting.get(consumer)
         patience = self.settings.consumers.startup_timeout
         if starting is None or starting.failed or starting.overdue(self.at, patience):
-            return Condition.ABSENT
+            return Condition.FAILING if registered else Condition.ABSENT
         return Condition.STARTING

@@ -180,7 +180,10 @@ class Job:
         consul = ConsulCluster(
             settings.consul, settings.cluster, settings.consul_service, prefix=settings.consul_prefix
         )
-        self._registrar = Registrar(settings, consul, self._agent, self._ending, self._page.port)
+        self._stages = Stages(consul.jobs, settings.consumer, settings.incarnation)
+        self._registrar = Registrar(
+            settings, consul, self._agent, self._ending, self._page.port, self._stages.reach
+        )
         self._watch = AssignmentWatch(
             settings.zookeeper, settings.cluster, self._agent, settings.reread_interval
         )
@@ -193,7 +196,6 @@ class Job:
             self._states,
         )
         self._answers = PoisonAnswers(self._agent, consul.answers)
-        self._stages = Stages(consul.jobs, settings.consumer, settings.incarnation)
         self._supervisor: QuerySupervisor | None = None
         self._query: Loop | None = None
         self._keeper: Keeper | None = None
@@ -250,7 +252,6 @@ class Job:
             )
             self._query = self._loop("query", self._supervisor.run, STUCK_AFTER)
             self._await_query()
-            self._stages.reach(Stage.QUERY)
             self._registrar.open()
         self._ending.wait()
         return self._end(spark, stop_guard)
@@ -264,6 +265,7 @@ class Job:
         while not self._ending.asked and time.monotonic() - began < QUERY_START:
             if self._agent.wait_tried(0.5):
                 log.info("the query is up after %.1f s", time.monotonic() - began)
+                self._stages.reach(Stage.BATCH)
                 return
 
     def _start_spark(self) -> SparkSession:

@@ -41,6 +41,7 @@ from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.blocks import TAKING_OVER
 from muster.consumer.lifecycle import Beat, Ending
+from muster.core.starting import Stage
 from muster.core.wire import PROTOCOL
 from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration, StopRequest, UnreadableKeyError
 from muster.edges.consul_jobs import BY_POISON, read_generation
@@ -70,7 +71,8 @@ OTHERS_LOOK = 2.0
 class Registrar:
     """Registers the consumer once `open` is called. `run` is the loop, until `leave`.
 
-    `port` is that of the status page, `ask` asks an older incarnation how it stands, `clock` is in seconds.
+    `port` is that of the status page. `reached` is told that it is registered, and that it is live, at least once
+    each. `ask` asks an older incarnation how it stands, `clock` is in seconds.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Registrar:
         agent: Agent,
         ending: Ending,
         port: int,
+        reached: Callable[[Stage], None] = lambda _: None,
         ask: predecessor.Ask | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -88,6 +91,7 @@ class Registrar:
         self._agent = agent
         self._ending = ending
         self._port = port
+        self._reached = reached
         self._ask = ask or partial(predecessor.ask, pages=settings.status_pages)
         self._clock = clock
         self._opened = threading.Event()
@@ -238,6 +242,7 @@ class Registrar:
                 return None
             self._registered = True
             if self._live and not self._expects:
+                self._reached(Stage.LIVE)
                 epochs = self._consul.overrides.epochs()
                 with self._agent.shared.change() as ownership:
                     ownership.expect(epochs)
@@ -366,6 +371,7 @@ class Registrar:
                 settings.consul_service,
                 self._generation,
             )
+            self._reached(Stage.REGISTERED)
         self._registered = True
 
     def _take_over(self, there: Registration | None) -> bool:

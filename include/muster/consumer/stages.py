@@ -1,4 +1,4 @@
-"""Tells how far this process has come, until it is registered."""
+"""Tells how far this process has come, until it is live."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stages:
 
     def _note(self) -> None:
         last = None
-        while last is not Stage.QUERY:
+        while last is not Stage.LIVE:
             last, at = self._reached.get()
             try:
                 self._jobs.note_stage(self._consumer, self._incarnation, last, at)

@@ -20,7 +20,9 @@ class Stage(StrEnum):
     PROCESS = "process started"
     JVM = "JVM started"
     SESSION = "Spark session made"
-    QUERY = "query begun"
+    BATCH = "first batch tried"
+    REGISTERED = "registered"
+    LIVE = "live"
 
 
 @dataclass(frozen=True, slots=True)

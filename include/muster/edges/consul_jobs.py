@@ -144,7 +144,7 @@ class JobMailbox:
         self._keys.write(of_consumer(STARTING, consumer), json.dumps(value))
 
     def starting(self, consumer: str, note: Mapping[str, Any] | None) -> Starting | None:
-        """Return how far the job that was noted as submitted has come; None if it has been live, or there is none."""
+        """Return how far the job that was noted as submitted has come; None if there is none."""
         if note is None:
             return None
         key = self._keys.read(of_consumer(STARTING, consumer))
@@ -154,7 +154,7 @@ class JobMailbox:
         """Return the same of each consumer that has not been live since its job was submitted."""
         stages = {c: read_object(key.value) or {} for c, key in self._keys.below(f"{STARTING}/").items()}
         found = {c: _starting(note, stages.get(c, {})) for c, note in self.submissions().items()}
-        return {consumer: each for consumer, each in found.items() if each is not None}
+        return {c: each for c, each in found.items() if each is not None and each.stage is not Stage.LIVE}
 
     def clear_submission(self, consumer: str) -> None:
         """Forget the last submission."""
