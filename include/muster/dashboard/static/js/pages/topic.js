@@ -55,12 +55,7 @@ function drawn(answer, cluster, known) {
       h(
         "header", { class: "panel-head item-head" },
         h("h2", { class: "item", text: row.topic }), chip(row.state), h("span", { class: "muted" }, "for ", age(row.since, "for")),
-        h("div", { class: "actions" },
-          commandButton("pin", known, { topic: row.topic }, { consumers: answer.consumers.slice(0, 200) }),
-          commandButton("exclude", known, { topic: row.topic }, { consumers: answer.consumers.slice(0, 200) }),
-          ...commandsOn("topic").filter((one) => !takesPartitions(one) && (isUndo(one) || !takesPattern(one)))
-            .map((one) => commandButton(one.name, known, { topic: row.topic, ...(takesPattern(one) ? { pattern: false } : {}) })),
-          ...commandsOn("topic").filter(takesPartitions).map((one) => commandButton(one.name, known, { topic: row.topic })),
+        h("div", { class: "actions" }, ...commandGroups(answer, known),
           h("a", { class: "button small", href: href(cluster, "timeline", null, { topic: row.topic }), text: "Timeline" })),
       ),
       figures(
@@ -85,6 +80,18 @@ function drawn(answer, cluster, known) {
       decisions(answer, cluster, known),
     ),
   ].filter((one) => one !== null);
+}
+
+/** What one may want of a topic: who reads it, what is read, and what becomes of records that fail. @param {TopicAnswer} answer @param {ClusterAnswer | null} known */
+function commandGroups({ row: { topic }, consumers }, known) {
+  const all = commandsOn("topic");
+  const failing = all.filter((one) => one.fields.some((field) => field.name === "error"));
+  const reading = all.filter((one) => takesPartitions(one) && !failing.includes(one));
+  const others = all.filter((one) => !reading.includes(one) && !failing.includes(one) && (isUndo(one) || !takesPattern(one)));
+  const made = (/** @type {typeof all} */ some) =>
+    some.map((one) => commandButton(one.name, known, { topic, ...(takesPattern(one) ? { pattern: false } : {}) }));
+  const owning = ["pin", "exclude"].map((one) => commandButton(one, known, { topic }, { consumers: consumers.slice(0, 200) }));
+  return [[...owning, ...made(others)], made(reading), made(failing)].map((buttons) => h("div", { class: "group" }, buttons));
 }
 
 /** How much state there is, and what of it is not there. @param {TopicAnswer} answer */
