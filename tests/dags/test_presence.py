@@ -64,6 +64,8 @@ def came(ago: float, tries: int = 1) -> Starting:
         (see(None, OLD, Life.RUNNING, starting=came(199, tries=2)), Step.WAIT),
         (see(None, OLD, Life.RUNNING, starting=came(200, tries=2)), Step.END),
         (see(None, OLD, Life.ENDED, starting=came(1)), Step.SUBMIT),
+        # tries are not limited
+        (see(None, replace(OLD, tries=1000), Life.ENDED, starting=came(1, tries=1000)), Step.SUBMIT),
         # registered, check fails
         (see(FAILING, YOUNG, Life.RUNNING, failing_for=19), Step.WAIT),
         (see(FAILING, YOUNG, Life.RUNNING, failing_for=20), Step.END),

@@ -219,16 +219,20 @@ def test_retention_by_size_deletes_nothing_sooner_than_said(
     """Ten records of 10 kB a second; 200 are committed, and nothing more ever."""
     small = {"retention_bytes": 10 * MEGABYTE, "segment_bytes": MEGABYTE}
     worlds.append(world := World(kafka, store, retention_ms=-1, **small))
-    began, said = world.now, []
+    began, said, near = world.now, [], False
     while world.begins() <= 200:
         assert world.now < began + 300, "nothing is deleted"
         world.produce(*(world.now + n / 10 for n in range(50)), value=bytes(10_000))
         world.now += 5
         world.group.commit({world.tp: 200})
         world.look()
-        if (kept := world.behind().kept) is not None:
-            said.append(world.now + kept)
+        found = world.behind()
+        if world.begins() <= 200:
+            near = found.near_deletion
+        if found.kept is not None:
+            said.append(world.now + found.kept)
     assert max(said) <= world.now
+    assert near, "nobody was warned before"
     assert said[0] > began + 110, "it deletes after 126 s at the earliest"
 
 

@@ -18,7 +18,7 @@ SETTINGS = cluster({"name": "flights", "consumers": {"count": 1, "handler": "a.b
 
 
 def state(starting: Starting | None, *registered: Registration) -> ClusterState:
-    """Nobody is live, and the only consumer's job has come so far."""
+    """No consumer is live, and the only consumer's job has come so far."""
     found = {} if starting is None else {"flights-1": starting}
     members = Members(Membership({}), {each.id: each for each in registered})
     in_consul = InConsul(members, starting=found)

@@ -71,7 +71,7 @@ OTHERS_LOOK = 2.0
 class Registrar:
     """Registers the consumer once `open` is called. `run` is the loop, until `leave`.
 
-    `port` is that of the status page. `reached` is told that it is registered, and that it is live, at least once
+    `port` is that of the status page. `reached` is called when it has registered, and when it is live, at least once
     each. `ask` asks an older incarnation how it stands, `clock` is in seconds.
     """
 
