@@ -172,8 +172,13 @@ def test_consumer_whose_settings_are_refused_fails_for_good(make):
     ("connection", "spark_conf", "complaint"),
     [
         ({"host": "local[1]"}, {"spark.driver.memory": "nonsense"}, "Invalid maximum heap size"),
-        ({"host": "bogus"}, {}, "Master must either be yarn"),
-        ({"host": "local[1]", "extra": {"deploy-mode": "bogus"}}, {}, "--deploy-mode must be either"),
+        pytest.param({"host": "bogus"}, {}, "Master must either be yarn", marks=only_long),
+        pytest.param(
+            {"host": "local[1]", "extra": {"deploy-mode": "bogus"}},
+            {},
+            "--deploy-mode must be either",
+            marks=only_long,
+        ),
     ],
 )
 def test_submission_that_spark_submit_refuses_fails_for_good(
@@ -199,6 +204,7 @@ def test_consumer_whose_cluster_is_gone_from_the_settings_fails_for_good(make, w
         life.operator.execute(life.context)
 
 
+@only_long
 def test_consumer_that_never_registers_is_ended_after_its_startup_timeout(
     make, eventually: Eventually, tmp_path, monkeypatch
 ):
@@ -263,6 +269,7 @@ def test_consumer_that_a_person_stops_while_it_starts_ends_as_skipped(make, even
     assert "stopped by anna: a mistake" in str(raised[0])
 
 
+@only_long
 def test_consumer_that_another_try_stopped_is_submitted_again_at_once(make):
     life = make()
     trigger = life.execute()
@@ -341,7 +348,9 @@ async def killed(trigger: ConsumerTrigger, turns: int = 3) -> None:
         await kill
 
 
-@pytest.mark.parametrize("state", ["failed", "success", None])
+@pytest.mark.parametrize(
+    "state", ["failed", *(pytest.param(state, marks=only_long) for state in ("success", None))]
+)
 def test_ending_the_task_stops_the_job_in_order(make, monkeypatch, state):
     life = make()
     trigger = life.execute()

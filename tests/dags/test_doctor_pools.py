@@ -9,6 +9,7 @@ import pytest
 from muster.doctor.airflow import check_pools, check_room
 from muster.doctor.findings import CheckOutcome, Part
 from muster.settings.clusters import Clusters
+from tests.support.only_long import only_long
 from tests.support.runs import cluster
 
 pytestmark = pytest.mark.airflow
@@ -34,11 +35,11 @@ def test_airflow_is_not_asked_without_a_pool() -> None:
 @pytest.mark.parametrize(
     ("capacity", "parallelism", "failed", "warned"),
     [
-        ("40", "23", "", ""),
+        pytest.param("40", "23", "", "", marks=only_long),
         ("39", "23", "[triggerer] capacity", ""),
         ("40", "22", "", "[core] parallelism"),
-        ("40", "8", "", "[core] parallelism"),
-        ("40", "7", "[core] parallelism", ""),
+        pytest.param("40", "8", "", "[core] parallelism", marks=only_long),
+        pytest.param("40", "7", "[core] parallelism", "", marks=only_long),
     ],
 )
 def test_doctor_names_too_little_room_for_clusters(

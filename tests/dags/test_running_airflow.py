@@ -32,6 +32,7 @@ from tests.conftest import Eventually
 from tests.dags.conftest import LIGHT_CONSUMER, connection
 from tests.support.airflow_home import give_database
 from tests.support.foreign_consumers import ForeignConsumers
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -203,7 +204,7 @@ def test_a_live_consumers_task_is_deferred_named_after_it_and_shows_its_log(worl
     assert f"light consumer {CLUSTER}-1 begins" in log
 
 
-@pytest.mark.parametrize("state", ["failed", "success"])
+@pytest.mark.parametrize("state", ["failed", pytest.param("success", marks=only_long)])
 def test_marking_a_deferred_task_stops_its_job_in_order_and_clearing_brings_it_back(
     world: RunningAirflow, state: str
 ):
@@ -264,6 +265,7 @@ def test_consumer_that_cannot_start_fails_once_and_calls_on_stuck(world: Running
     assert notified.count(f"{dag}: consumer {REFUSED}-1 cannot start: its driver exited with code 2") == 1
 
 
+@only_long
 def test_a_changed_number_of_consumers_takes_effect_in_the_run_that_is_under_way(world: RunningAirflow):
     before = [world.live(number) for number in (1, 2)]
     run = world.run

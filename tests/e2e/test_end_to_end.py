@@ -16,6 +16,7 @@ from devstack.demo.arrivals import count_numbers
 from devstack.demo.report import rebalances_of
 from tests.conftest import Eventually
 from tests.e2e.conftest import PARTITIONS, SHARES, TOKEN, TOPIC, RunningStack
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -126,6 +127,7 @@ def test_isolating_an_unknown_consumer_is_refused(world: RunningStack, eventuall
         world.api.trigger(ISOLATE, form | {"command": "insolate"})
 
 
+@only_long
 def test_airflow_restarts_while_consumers_go_on(world: RunningStack, eventually: Eventually) -> None:
     eventually(lambda: task_state(world, "numbers-2") == "deferred", 60, "deferred")
     before, tried = world.incarnations(), tries(world)

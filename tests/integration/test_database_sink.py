@@ -93,14 +93,12 @@ AT = [
         begun,
         step,
         id=f"{'later' if begun else 'first'} batch, step {step}",
-        marks=()
-        if begun and step in {8, EXAMINING + 1, EXAMINING + steps, EXAMINING + steps + 1}
-        else only_long,
+        marks=() if begun and step in {EXAMINING + steps, EXAMINING + steps + 1} else only_long,
     )
     for begun, steps in WRITING.items()
     for step in (8, 10, *range(EXAMINING + 1, EXAMINING + steps + 2))
 ]
-"""The probe before and after its end, and each step of the transaction; by default the first ones and the last."""
+"""The probe before and after its end, and each step of the transaction; by default those around the commit."""
 
 
 def test_the_number_of_steps_is_what_the_tests_go_through(database: str) -> None:

@@ -99,7 +99,7 @@ STEPS = [
         begun,
         step,
         id=f"{'later' if begun else 'first'} batch, change {step}",
-        marks=() if begun and step in {1, steps} else only_long,
+        marks=() if begun and step == steps else only_long,
     )
     for begun, steps in ((False, FIRST), (True, LATER))
     for step in range(1, steps + 1)

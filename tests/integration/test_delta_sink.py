@@ -26,6 +26,7 @@ from tests.support.database_writer import PARTITIONS, TOPIC, batch_of
 from tests.support.debian_programs import needed
 from tests.support.delta_batches import write
 from tests.support.delta_rows import delta_rows
+from tests.support.only_long import only_long
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,6 +81,8 @@ LATER = [
     pytest.param(True, "unlink", f"{commit(2)}#1", id="what is left of a commit"),
 ]
 """Every call that changes what another process sees of the table; the name of a data file is not known beforehand."""
+FROZEN = [*(pytest.param(*step.values, id=step.id, marks=only_long) for step in FIRST), *LATER]
+"""A writer is frozen in its first batch with `LONG=1` only."""
 
 
 @pytest.mark.parametrize(("begun", "call", "path"), [*FIRST, *LATER])
@@ -98,7 +101,7 @@ def test_writer_killed_at_a_step_leaves_each_record_once(
     assert found(table) == once(0, 30)
 
 
-@pytest.mark.parametrize(("begun", "call", "path"), [*FIRST, *LATER])
+@pytest.mark.parametrize(("begun", "call", "path"), FROZEN)
 def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
     tmp_path: Path, begun: bool, call: str, path: str | None, eventually: Eventually
 ) -> None:
@@ -114,7 +117,7 @@ def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
     assert found(table) == once(0, 30)
 
 
-@pytest.mark.parametrize(("begun", "call", "path"), [*FIRST, *LATER])
+@pytest.mark.parametrize(("begun", "call", "path"), FROZEN)
 def test_writer_frozen_at_a_step_before_a_rebuild_writes_nothing(
     tmp_path: Path, begun: bool, call: str, path: str | None, eventually: Eventually
 ) -> None:

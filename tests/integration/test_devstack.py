@@ -18,6 +18,7 @@ from devstack.ports import free_port, is_free
 from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
+from tests.support.only_long import only_long
 
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
@@ -49,6 +50,7 @@ def test_killed_server_comes_back_on_its_port(tmp_path: Path, eventually: Eventu
     assert not server.running and is_free(port)
 
 
+@only_long
 def test_second_kafka_is_a_cluster_of_its_own(tmp_path: Path, kafka: KafkaSettings) -> None:
     server = Kafka(tmp_path, guarded=True)
     server.start()

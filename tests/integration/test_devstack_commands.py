@@ -170,6 +170,7 @@ def test_status_shows_the_stack_that_runs(commands: Commands, eventually: Eventu
     assert shown.count("healthy") == 1 and len(re.findall(DOWN, shown)) == 6
 
 
+@only_long
 @pytest.mark.stack
 def test_down_after_an_interrupted_up_leaves_nothing(commands: Commands, eventually: Eventually) -> None:
     with commands.begin("up") as up:

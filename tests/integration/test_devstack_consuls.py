@@ -10,6 +10,7 @@ import pytest
 from devstack.consuls import Consuls
 from devstack.hosts import Hosts
 from tests.conftest import Eventually
+from tests.support.only_long import only_long
 
 
 @pytest.fixture
@@ -18,6 +19,7 @@ def hosts(hosts_possible: None) -> Iterator[Hosts]:
         yield made
 
 
+@only_long
 def test_failure_tolerance_returns_after_a_server_has_rejoined(
     hosts: Hosts, tmp_path: Path, eventually: Eventually
 ) -> None:

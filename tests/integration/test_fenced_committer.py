@@ -54,6 +54,11 @@ def consumer(
         one.close()
 
 
+@pytest.mark.parametrize(
+    "consumer",
+    [pytest.param(True, id="fencing"), pytest.param(False, id="epoch guard", marks=only_long)],
+    indirect=True,
+)
 def test_offset_that_kafkas_own_tool_sets_is_noticed_and_the_position_of_the_owner_stands(
     kafka: KafkaSettings,
     group: GroupOffsets,
@@ -176,6 +181,7 @@ def test_owner_fenced_by_a_zombie_gets_its_partition_back(
     assert owner.status(topic)["errors"] == []
 
 
+@only_long
 def test_a_claim_at_a_frozen_broker_keeps_its_partition_closing_until_it_has_ended(
     tmp_path: Path, eventually: Eventually
 ) -> None:

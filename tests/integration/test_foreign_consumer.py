@@ -239,7 +239,7 @@ def world(
     ("first", "second"),
     [
         (PLAIN, FULL),
-        (FULL, PLAIN),
+        pytest.param(FULL, PLAIN, marks=only_long),
         pytest.param(PLAIN, PLAIN, marks=only_long),
         pytest.param(FULL, FULL, marks=only_long),
     ],
@@ -309,7 +309,7 @@ def frozen(world: ForeignCluster, script: Path, *commit_every: str) -> Foreign:
     return consumer
 
 
-@pytest.mark.parametrize("take_over", [isolate, replace])
+@pytest.mark.parametrize("take_over", [isolate, pytest.param(replace, marks=only_long)])
 def test_late_commit_of_a_frozen_consumer_is_refused_if_it_is_fenced(
     world: ForeignCluster, eventually: Eventually, take_over: Callable[[ForeignCluster], None]
 ) -> None:
@@ -373,7 +373,7 @@ def test_late_commit_of_a_frozen_consumer_counts_if_the_next_owner_claims_nothin
     assert late.refusals == []
 
 
-@pytest.mark.parametrize("records", [40, 800])
+@pytest.mark.parametrize("records", [40, pytest.param(800, marks=only_long)])
 def test_topic_created_again_is_read_from_its_first_record(
     world: ForeignCluster, eventually: Eventually, records: int
 ) -> None:
@@ -471,6 +471,7 @@ def test_consumer_goes_on_while_zookeeper_and_consul_are_out_of_reach(
         consul_server.resume()
 
 
+@only_long
 def test_consumer_keeps_what_it_has_until_a_restored_zookeeper_is_planned_again(
     consul: ConsulSettings, kafka: KafkaSettings, eventually: Eventually, tmp_path: Path
 ) -> None:

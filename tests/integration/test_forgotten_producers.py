@@ -23,6 +23,7 @@ from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.committing_consumer import Consumer
 from tests.support.kafka_topics import make_topic
+from tests.support.only_long import only_long
 from tests.support.servers import running
 from tests.support.transactional_ids import known_ids
 
@@ -169,7 +170,7 @@ def test_forgotten_partition_given_to_another_closes_without_a_commit(world: Wor
     assert world.committed() is None
 
 
-@pytest.mark.parametrize("next_owner", ["is idle, too", "goes on"])
+@pytest.mark.parametrize("next_owner", [pytest.param("is idle, too", marks=only_long), "goes on"])
 def test_fenced_owner_that_wakes_after_the_expiry_lands_nothing(world: World, next_owner: str) -> None:
     a, b = world.start("a"), world.start("b")
     world.give({0: "a", 1: "a"}, a)
@@ -205,7 +206,7 @@ def claim_and_commit(world: World, commits: FencedCommits, offset: int) -> None:
     world.until(lambda: commits.commit({key: offset}).done == {key: offset})
 
 
-@pytest.mark.parametrize("stands_before", [_Phase.SEND, _Phase.COMMIT])
+@pytest.mark.parametrize("stands_before", [pytest.param(_Phase.SEND, marks=only_long), _Phase.COMMIT])
 def test_fenced_transaction_that_wakes_after_the_expiry_lands_nothing(
     world: World, stands_before: _Phase
 ) -> None:

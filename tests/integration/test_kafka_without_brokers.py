@@ -18,6 +18,7 @@ from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic
+from tests.support.only_long import only_long
 from tests.support.servers import running
 
 LISTERS = 6
@@ -42,6 +43,7 @@ def late(tmp_path: Path) -> Iterator[Late]:
         yield server
 
 
+@only_long
 def test_clients_go_on_after_kafka_was_without_brokers(late: Late, eventually: Eventually) -> None:
     settings = KafkaSettings(config={"bootstrap.servers": late.address}, operation_timeout=1.0)
 

@@ -8,6 +8,7 @@ import pytest
 
 from muster.core.assignors import load_assignor
 from tests.support.obedient_consumers import coordinator, owners
+from tests.support.only_long import only_long
 from tests.support.site import Site, site
 
 __all__ = ["site"]
@@ -80,8 +81,8 @@ def test_a_cluster_that_never_ran_has_no_topics_and_gets_no_nodes(site: Site) ->
     ("own", "offence"),
     [
         ("Stale", "given to 'left-long-ago', which is not a live consumer"),
-        ("Forgetful", "left out, though a consumer subscribes"),
-        ("Broken", "failed (KeyError: 'nobody')"),
+        pytest.param("Forgetful", "left out, though a consumer subscribes", marks=only_long),
+        pytest.param("Broken", "failed (KeyError: 'nobody')", marks=only_long),
     ],
 )
 def test_an_own_assignor_that_is_wrong_moves_nothing_and_is_named(site: Site, own: str, offence: str) -> None:

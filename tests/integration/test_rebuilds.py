@@ -68,7 +68,7 @@ class DatabaseRows:
             connection.execute("DELETE FROM numbers")
 
 
-@pytest.fixture(params=["delta", "database"])
+@pytest.fixture(params=["delta", pytest.param("database", marks=only_long)])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DeltaRows | DatabaseRows]:
     if request.param == "delta":
         yield DeltaRows(tmp_path / "table")
@@ -181,11 +181,11 @@ def world(
     [
         pytest.param(PLANNED, "SinkError: ", marks=only_long),
         (BEFORE_SINK, "SinkError: "),
-        (AFTER_SINK, "refused"),
-        pytest.param(BEFORE, "refused", marks=only_long),
+        *(pytest.param(step, "refused", marks=only_long) for step in (AFTER_SINK, BEFORE)),
         (AFTER, "SinkError: "),
     ],
 )
+@pytest.mark.parametrize("table", ["delta", "database"], indirect=True)
 def test_owner_frozen_before_a_rebuild_writes_nothing_when_it_thaws(
     world: RebuiltTopic, step: str, end: str
 ) -> None:

@@ -35,6 +35,7 @@ from muster.edges.state_changelog import ChangelogTopic, changelog_topic
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.support.only_long import only_long
 from tests.support.secured import (
     CLUSTER,
     CONSUMER,
@@ -189,8 +190,18 @@ def test_state_command_names_the_right_that_is_missing(of, server: SecureKafka) 
     [
         ({"security_protocol": "PLAINTEXT"}, "speaks SASL_SSL, ", "to SASL_SSL and sasl.mechanism to one of"),
         ({"security_protocol": "SSL"}, "speaks SASL_SSL, ", "these: PLAIN, SCRAM-SHA-512; or name a port"),
-        ({"security_protocol": "SASL_PLAINTEXT"}, "has security.protocol SASL_PLAINTEXT", "SASL_SSL"),
-        ({"sasl_mechanism": "SCRAM-SHA-256"}, "mechanisms PLAIN, SCRAM-SHA-512, and", "PLAIN, SCRAM-SHA-512"),
+        pytest.param(
+            {"security_protocol": "SASL_PLAINTEXT"},
+            "has security.protocol SASL_PLAINTEXT",
+            "SASL_SSL",
+            marks=only_long,
+        ),
+        pytest.param(
+            {"sasl_mechanism": "SCRAM-SHA-256"},
+            "mechanisms PLAIN, SCRAM-SHA-512, and",
+            "PLAIN, SCRAM-SHA-512",
+            marks=only_long,
+        ),
     ],
 )
 def test_doctor_names_the_protocol_that_kafka_speaks(changed, found, step, of) -> None:

@@ -25,6 +25,7 @@ from muster.edges.state_changelog import ChangelogReader, changelog_topic, last_
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic, produce
+from tests.support.only_long import only_long
 from tests.support.state_query import begin_at_the_first_record
 from tests.support.stateful_consumer import CLUSTER, GENERATION, Make, StatefulConsumer, made
 
@@ -298,7 +299,15 @@ def test_seeks_move_both_positions_and_a_rebuild_empties(
     assert parse_stamp(found.metadata).note == Note("s3", rebuild=number)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("harm", ["wiped", "torn", "older", "newer", "of another boot", "too old"])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "wiped",
+        "torn",
+        "older",
+        *(pytest.param(harm, marks=only_long) for harm in ("newer", "of another boot", "too old")),
+    ],
+)
 def test_store_that_is_not_to_be_trusted_is_restored(
     world: World, consumer: Make, eventually: Eventually, tmp_path: Path, harm: str
 ) -> None:

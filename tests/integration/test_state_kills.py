@@ -86,7 +86,7 @@ class World:
         self.group.close()
 
 
-@pytest.mark.parametrize("topics", [1, 2])
+@pytest.mark.parametrize("topics", [pytest.param(1, marks=only_long), 2])
 def test_kills_at_each_step_change_state_once(
     kafka: KafkaSettings, tmp_path: Path, eventually: Eventually, topics: int
 ) -> None:

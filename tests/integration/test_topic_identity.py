@@ -29,6 +29,7 @@ from muster.core.positions import Committed
 from muster.edges.kafka import GroupOffsets, TopicLister, librdkafka_logger
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.support.only_long import only_long
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -200,6 +201,11 @@ def test_an_offset_of_the_old_topic_is_no_start_for_the_next_owner(
     assert one.agent.view().counters.recreated == 1
 
 
+@pytest.mark.parametrize(
+    "fencing",
+    [pytest.param(True, id="fencing"), pytest.param(False, id="guarded", marks=only_long)],
+    indirect=True,
+)
 def test_a_topic_that_is_deleted_with_a_commit_outstanding_closes_and_holds_up_no_other(
     cluster: Cluster, offsets: GroupOffsets, consumer: Callable[..., Consumer], topic: str
 ) -> None:

@@ -11,11 +11,12 @@ import pytest
 from devstack.jars import jars, java
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
 from muster.core.model import Consumer
+from tests.support.only_long import LONG
 
 pytestmark = pytest.mark.stack  # needs Kafka's jars and a JVM
 
 PROGRAM = Path(__file__).with_name("RackAwareRange.java")
-CASES = 3000
+CASES = 3000 if LONG else 1000
 
 Leaders = dict[str, list[str]]
 """Topic to the racks of its partitions in order; "-" where it is not known."""

@@ -22,7 +22,7 @@ from tests.support.state_world import (
 )
 
 ONE = TOPICS[:1]
-HISTORIES, STEPS = (2_000 if LONG else 40), 250
+HISTORIES, STEPS = (2_000 if LONG else 20), 250
 FINDS_AT = {"end": 12, "afresh": 1043, "orphans": 1043}
 """The first history that shows what a rule is for, where that is a late one."""
 

@@ -315,6 +315,7 @@ def test_handler_may_read_its_batch_several_times_in_part_and_at_once(
     assert sorted(query.offsets(topic, 1)) == list(range(5000))
 
 
+@only_long
 def test_script_that_reads_from_another_thread_takes_no_other_tasks_records(
     spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -520,6 +521,7 @@ def test_compacted_topic_is_read_with_its_gaps(
     assert holder.agent.view().counters.lost == {}
 
 
+@only_long
 def test_records_arrive_when_the_leader_dies(
     spark: SparkSession,
     tmp_path: Path,
@@ -823,7 +825,9 @@ def certified_kafka(
         yield server
 
 
-@pytest.mark.parametrize("kind", ["files", "text", "keystore"])
+@pytest.mark.parametrize(
+    "kind", ["files", *(pytest.param(kind, marks=only_long) for kind in ("text", "keystore"))]
+)
 def test_kafka_is_read_with_a_client_certificate(
     spark: SparkSession,
     certified_kafka: CertifiedKafka,

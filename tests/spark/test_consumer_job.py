@@ -417,6 +417,7 @@ def test_handler_that_does_not_end_keeps_the_consumer_registered_until_the_proce
     assert "ending the process without deregistering" in job.log.read_text()
 
 
+@only_long
 def test_newer_process_of_an_id_stays_until_a_stop_request(
     make_job: Callable[..., ConsumerJob],
     others: dict[str, ConsumerJob],

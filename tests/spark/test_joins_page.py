@@ -20,6 +20,7 @@ from muster.settings.connections import KafkaSettings
 from muster.sinks import Batch
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic
+from tests.support.only_long import only_long
 from tests.support.recipes import Recipe
 from tests.support.state_query import Make, begin_at_the_first_record, committed_records
 
@@ -72,6 +73,7 @@ class Page:
         return Counter(committed_records(self.kafka, self.output))
 
 
+@only_long
 def test_lookup_example_names_each_order_once(
     state_query: Make, kafka: KafkaSettings, group: GroupOffsets, tmp_path: Path, eventually: Eventually
 ) -> None:

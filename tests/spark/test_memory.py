@@ -23,7 +23,7 @@ from devstack.place import HERE
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.connected_query import Holder, Query, reading
-from tests.support.only_long import LONG
+from tests.support.only_long import LONG, only_long
 from tests.support.spark_topics import create_topic, producer_of
 
 pytestmark = pytest.mark.spark
@@ -148,7 +148,7 @@ def check(looks: Looks) -> None:
 
 @pytest.mark.parametrize(
     ("partitions", "size", "number"),
-    [(300, 1000, 700_000), (100, 100_000, 7_000)],
+    [pytest.param(300, 1000, 700_000, marks=only_long), (100, 100_000, 7_000)],
     ids=["many partitions", "large records"],
 )
 def test_backlog_is_read_within_the_bound(
@@ -173,6 +173,7 @@ def test_backlog_is_read_within_the_bound(
     check(looks)
 
 
+@only_long
 def test_backlog_of_three_brokers_is_read_within_the_bound(
     spark: SparkSession, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -192,6 +193,7 @@ def test_backlog_of_three_brokers_is_read_within_the_bound(
     check(looks)
 
 
+@only_long
 def test_backlog_after_a_trickle_is_read_within_the_bound(
     spark: SparkSession, kafka: KafkaSettings, tmp_path: Path, eventually: Eventually
 ) -> None:

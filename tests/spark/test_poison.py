@@ -188,6 +188,7 @@ def test_bad_record_is_found_while_others_go_on_and_skipped(
     assert dict(job.offsets_read()) == expected
 
 
+@only_long
 def test_records_that_the_handler_names_get_letters_at_once(
     jobs: dict[str, ConsumerJob],
     topic: Topic,

@@ -21,10 +21,12 @@ from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.job_topic import PARTITIONS, Topic
 from tests.support.delta_rows import delta_rows
 from tests.support.hand_coordinator import coordinating
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
+@only_long
 def test_rows_that_are_gone_are_written_again_or_named(
     zookeeper: ZooKeeperSettings,
     consul: ConsulSettings,

@@ -97,7 +97,9 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("form", CALLS)
+@pytest.mark.parametrize(
+    "form", ["rows", *(pytest.param(form, marks=only_long) for form in ("pandas", "arrow"))]
+)
 def test_totals_by_key_go_on_at_the_next_owner(
     state_query: Make,
     kafka: KafkaSettings,

@@ -165,6 +165,7 @@ def begun(stand: Stand, job: ConsumerJob, count: int, eventually: Eventually) ->
     eventually(stand.counted, 240, "counted")
 
 
+@only_long
 def test_state_on_executors_stays_where_its_store_is(stand: Stand, eventually: Eventually) -> None:
     with stand.job(most=1_000) as job:
         begun(stand, job, 2_000, eventually)

@@ -21,6 +21,7 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.job_topic import Topic
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -78,6 +79,7 @@ def job(
     made.end()
 
 
+@only_long
 def test_an_unsubscribed_topic_is_closed_and_committed_in_order_while_the_others_do_not_pause(
     job: ConsumerJob, coordinator: Coordinator, stays: Topic, goes: Topic, eventually: Eventually
 ) -> None:

@@ -108,6 +108,7 @@ def no_record_failed(reader: Reader) -> None:
     assert view.counters.poison == 0
 
 
+@only_long
 def test_topic_without_right_is_named_while_others_flow(
     spark: SparkSession, secure_kafka: SecureKafka, passwords: Passwords, eventually: Eventually
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.consumer.source.batch_size import Bounds
@@ -14,6 +14,7 @@ from muster.core.deaths import ALONE, IN_DOUBT, NO_DEATHS, PAUSE, Deaths, parse_
 from muster.core.parking import Answer
 from muster.core.positions import NO_NOTE, Note, format_stamp, parse_stamp
 from muster.core.turns import Failure
+from tests.support.examples import examples
 from tests.support.planned_consumer import PLACE, PlannedConsumer, PlannedKafka
 from tests.support.poisoned_consumer import POISON, Consumer
 
@@ -287,7 +288,7 @@ def test_partition_apart_leaves_every_other_turn_to_the_rest() -> None:
 
 
 @given(killer=st.integers(0, 400_000), records=st.integers(1, 400_000))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_every_killing_record_is_found(killer: int, records: int) -> None:
     world = World(killer, records)
     last = world.live(500)
