@@ -6,8 +6,6 @@ import json
 from subprocess import CompletedProcess
 from typing import Any
 
-import pytest
-
 from muster.core.history import CommandEntry
 from tests.support.obedient_consumers import coordinator, owners
 from tests.support.runs import Topics
@@ -82,22 +80,22 @@ def test_a_drained_consumer_hands_everything_over_and_stays_registered(site: Sit
     assert "b" in owners(site.store)["t"].values()
 
 
-@pytest.mark.parametrize(
-    ("command", "args", "message"),
-    [
-        ("isolate", ["x", "--reason", "r"], "has no consumer 'x'"),
-        ("isolate", ["a", "--reason", " "], "no reason was given"),
-        ("restore", ["a", "--reason", "r"], "is not isolated"),
-        ("pin", ["t", "9-3", "a", "--reason", "r"], "goes backwards"),
-        ("pin", ["t", "70", "a", "--reason", "r"], "has no partition(s) 70"),
-        ("pin", ["x", "0", "a", "--reason", "r"], "has no topic 'x'"),
-    ],
-)
-def test_impossible_levers_are_refused(site: Site, command: str, args: list[str], message: str) -> None:
+IMPOSSIBLE = [
+    ("isolate", ["x", "--reason", "r"], "has no consumer 'x'"),
+    ("isolate", ["a", "--reason", " "], "no reason was given"),
+    ("restore", ["a", "--reason", "r"], "is not isolated"),
+    ("pin", ["t", "9-3", "a", "--reason", "r"], "goes backwards"),
+    ("pin", ["t", "70", "a", "--reason", "r"], "has no partition(s) 70"),
+    ("pin", ["x", "0", "a", "--reason", "r"], "has no topic 'x'"),
+]
+
+
+def test_impossible_levers_are_refused(site: Site) -> None:
     before = site.trace()
-    done = site.ask(*args, command=command)
-    assert done.returncode == 2
-    assert message in done.stderr
+    for command, args, message in IMPOSSIBLE:
+        done = site.ask(*args, command=command)
+        assert done.returncode == 2, args
+        assert message in done.stderr
     assert site.trace() == before
 
 

@@ -180,6 +180,12 @@ class Consumer:
         self.agent.blocks.is_registered(self.agent.clock())
 
 
+@pytest.fixture(autouse=True)
+def looked_up_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker ends when it has looked up once more."""
+    monkeypatch.setattr(committer, "LOOK_UP", 0.1)
+
+
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     made = Broker()

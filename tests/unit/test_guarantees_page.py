@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ A_TEST = re.compile(r"`(tests/[\w/.]+?)(?:::(\w+))?`")
 NAMED = sorted(set(A_TEST.findall(PAGE)))
 
 
+@cache
+def tree_of(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
 def test_the_page_names_tests() -> None:
     assert len([test for _, test in NAMED if test]) > 20
 
@@ -24,8 +30,7 @@ def test_the_page_names_tests() -> None:
 def test_named_file_and_test_exist(path: str, test: str) -> None:
     assert (ROOT / path).exists()
     if test:
-        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-        assert test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert test in {node.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef)}
 
 
 def test_a_line_whose_tests_need_long_runs_says_so() -> None:
@@ -40,7 +45,7 @@ def test_a_line_whose_tests_need_long_runs_says_so() -> None:
 
 def _is_only_long(path: str, test: str) -> bool:
     """Whether a test, or all of a file, is left out of the usual runs."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    tree = tree_of(path)
     for node in tree.body:
         if isinstance(node, ast.Assign) and {"pytestmark", "only_long"} <= _names(node):
             return True
