@@ -44,17 +44,18 @@ def end_consumers(folder: Path, grace: float) -> tuple[int, int]:
     jobs there were, and how many of them had to be killed.
     """
     there = processes_of(folder, consumers_only=True)
-    jobs = {os.getsid(process.pid) for process in there if process.is_running()}
+    jobs = {_session(process) for process in there} - {None}
     _signal(there, signal.SIGTERM)
     late = _wait(folder, grace, consumers_only=True)
-    killed = set()
-    for process in late:
-        try:
-            killed.add(os.getsid(process.pid))
-        except ProcessLookupError:
-            continue
+    killed = {_session(process) for process in late}
     _signal(late, signal.SIGKILL)
     return len(jobs), len(killed & jobs)
+
+
+def kill_consumer(folder: Path, pid: int) -> None:
+    """Kill all processes of the stack's consumer job that has the process `pid`: its JVM, driver and workers."""
+    session = os.getsid(pid)
+    _signal([p for p in processes_of(folder, consumers_only=True) if _session(p) == session], signal.SIGKILL)
 
 
 def end_all(folder: Path, grace: float = 5.0) -> int:
@@ -66,6 +67,14 @@ def end_all(folder: Path, grace: float = 5.0) -> int:
         _signal(late, signal.SIGKILL)
         late = _wait(folder, 1.0)
     return len(there)
+
+
+def _session(process: psutil.Process) -> int | None:
+    """Return the session of a process, which all processes of a consumer job share; None if it has ended."""
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:

@@ -64,10 +64,13 @@ class FlightsProducer:
     """Produces flights in a thread of its own, first at once up to `burst`, then at `rate` a second until `release`
     or `stop`.
 
-    The trickle keeps records flowing while partitions are handed over. `error` holds what went wrong.
+    The trickle keeps records flowing while partitions are handed over. With `by_carrier` the key of a record is the
+    flight's carrier. `error` holds what went wrong.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, burst: int, rate: float) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, burst: int, rate: float, by_carrier: bool = False
+    ) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -80,6 +83,7 @@ class FlightsProducer:
         self._topic = topic
         self._burst = burst
         self._rate = rate
+        self._by_carrier = by_carrier
         self._released = threading.Event()
         self._stopped = threading.Event()
         self._failures: Counter[str] = Counter()
@@ -141,9 +145,10 @@ class FlightsProducer:
             raise RuntimeError(f"Kafka refused flights: {dict(self._failures)}")
 
     def _send(self, flight: Flight) -> None:
+        key = flight.carrier.encode() if self._by_carrier else flight.key
         while True:
             try:
-                self._producer.produce(self._topic, flight.value, flight.key, on_delivery=self._delivered)
+                self._producer.produce(self._topic, flight.value, key, on_delivery=self._delivered)
             except BufferError:
                 self._producer.poll(0.1)
                 continue

@@ -74,13 +74,13 @@ class Story:
         """The DAG that assigns."""
         return f"muster_coordinator__{self.cluster}"
 
-    def create_topic(self, partitions: int) -> None:
-        """Create the topic. Raises KafkaException."""
+    def create_topic(self, partitions: int, topic: str = TOPIC) -> None:
+        """Create a topic. Raises KafkaException."""
         quiet = logging.getLogger("devstack.demo.admin")
         admin = AdminClient({"bootstrap.servers": self.stack.kafka.address}, logger=quiet)
-        created = admin.create_topics([NewTopic(TOPIC, num_partitions=partitions, replication_factor=1)])
-        created[TOPIC].result(30)
-        say(f"Topic {TOPIC}: created with {partitions} partitions")
+        created = admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+        created[topic].result(30)
+        say(f"Topic {topic}: created with {partitions} partitions")
 
     def unpause_dags(self) -> None:
         """Let both DAGs go. Raises TimeoutError if one is not parsed."""

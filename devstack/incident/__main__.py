@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from devstack.demo.needs import Needs
@@ -19,6 +20,7 @@ from devstack.incident.command_line import muster
 from devstack.incident.gaps import GapWatch
 from devstack.incident.handlers.flights import HANG, HANGS, MENDED
 from devstack.incident.kafka_log import produce_one, produced_and_replayed
+from devstack.incident.kept_counts import COUNTED, COUNTS, KeptCounts
 from devstack.incident.old_consumer import read_as_before
 from devstack.incident.part import CLUSTER, ON_CLUSTER, PARTITIONS, SHARES
 from devstack.incident.report import Verdict
@@ -46,7 +48,8 @@ NEEDS = Needs("The incident", minutes=18, memory=5.0, disk=1.0)
 
 
 def settings(folder: Path) -> str:
-    """Return the story's `clusters.yaml`, as JSON, which is YAML. Its switches and Delta table are in `folder`."""
+    """Return the story's `clusters.yaml`, as JSON, which is YAML. Its switches, Delta table and state are in
+    `folder`."""
     cluster = {
         "consul_service": f"muster-{CLUSTER}",
         "group_id": f"{CLUSTER}-tables",
@@ -62,6 +65,9 @@ def settings(folder: Path) -> str:
                 "path": str(folder / "delta"),
                 "database": "${MUSTER_DATABASE}",
             },
+            "handlers": {COUNTED: {"handler": "carriers.Carriers", "handler_options": {"topic": COUNTS}}},
+            "state": [COUNTED],
+            "state_folder": str(folder / "state"),
             "spark_conf": {"spark.driver.memory": "512m", "spark.ui.enabled": "false"},
             "trigger_interval": "500ms",
             "startup_timeout": "10m",  # on a machine that is busy, as the next one
@@ -72,7 +78,7 @@ def settings(folder: Path) -> str:
     return json.dumps({"clusters": {CLUSTER: cluster}}, indent=2)
 
 
-class Incident(BadRecords, StoredData):
+class Incident(BadRecords, StoredData, KeptCounts):
     """One run of the whole story."""
 
     def run(self) -> Verdict:
@@ -96,7 +102,8 @@ class Incident(BadRecords, StoredData):
         self._flapping_sink()
         self._clear_a_table()
         self._restore_a_table()
-        return self._account(paused)
+        wrong = self._count_goes_on()
+        return replace(self._account(paused), state_counts_wrong=wrong)
 
     def _move_in(self) -> None:
         with self.timeline.step(
@@ -304,7 +311,7 @@ main = command(
     make,
     run,
     "Run the story from a clean slate in FOLDER. Exit code 0 only if all of it happened, and each record stands in "
-    "both tables once.",
+    "both tables and in the counts once.",
 )
 
 if __name__ == "__main__":

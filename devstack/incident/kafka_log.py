@@ -17,9 +17,14 @@ PATIENCE = 120.0
 
 
 def records(address: str, topic: str, partitions: int, most: int | None = None) -> Iterator[Message]:
-    """Yield the records of a topic from its beginning: `most` of each partition, which are waited for, or those up to
-    its end. Raises `DevstackError` after `PATIENCE` seconds, and KafkaException."""
-    config = {"bootstrap.servers": address, "group.id": "reader", "enable.partition.eof": True}
+    """Yield the committed records of a topic from its beginning: `most` of each partition, which are waited for, or
+    those up to its end. Raises `DevstackError` after `PATIENCE` seconds, and KafkaException."""
+    config = {
+        "bootstrap.servers": address,
+        "group.id": "reader",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
     consumer = Consumer(config, logger=silent_logger())
     left = dict.fromkeys(range(partitions), most)
     deadline = time.monotonic() + PATIENCE

@@ -58,12 +58,12 @@ class Part(Story):
 
         self.wait(progress, f"{subject!r} is asked, and {option!r} carried out", asked_and_done)
 
-    def _settle(self, progress: Step) -> None:
-        """Wait until all that is in the topic now is written and committed."""
-        ends = self.wait(progress, "where the topic ends", lambda: self.view.ends(TOPIC))
+    def _settle(self, progress: Step, topic: str = TOPIC) -> None:
+        """Wait until all that is in a topic now is written and committed."""
+        ends = self.wait(progress, "where the topic ends", lambda: self.view.ends(topic))
 
         def written() -> bool:
-            committed = self.view.committed(TOPIC)
+            committed = self.view.committed(topic)
             return all(committed.get(partition, 0) >= end for partition, end in ends.items())
 
         self.wait(progress, f"up to {sum(ends.values()):,} is committed", written)

@@ -55,7 +55,8 @@ class Verdict:
     `poison` is how many records were produced that the handler could not take, `letters` how many went to the
     dead-letter topic, `replayed` how many of those were written back. `others_paused` is in seconds: the longest gap
     between two batches of the partitions beside the poison record's, beyond the longest one before it. `good_judged`
-    counts the letters of records that the handler can take.
+    counts the letters of records that the handler can take, `state_counts_wrong` the keys whose count in the state is
+    not that of their records.
     """
 
     account: Account
@@ -65,6 +66,7 @@ class Verdict:
     others_paused: float
     timeline: Timeline
     good_judged: int = 0
+    state_counts_wrong: int = 0
 
     @property
     def good(self) -> bool:
@@ -74,6 +76,7 @@ class Verdict:
             and self.account.duplicates == 0
             and self.poison == self.letters == self.replayed
             and self.good_judged == 0
+            and self.state_counts_wrong == 0
         )
 
     def show(self, console: Console) -> None:
@@ -88,5 +91,5 @@ class Verdict:
             f"incident: produced={self.account.produced} arrived={self.account.arrived} "
             f"dead_lettered={self.letters} replayed={self.replayed} missing={self.account.missing} "
             f"duplicates={self.account.duplicates} others_paused_ms={self.others_paused * 1000:.0f} "
-            f"good_judged={self.good_judged}"
+            f"good_judged={self.good_judged} state_counts_wrong={self.state_counts_wrong}"
         )

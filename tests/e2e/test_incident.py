@@ -19,7 +19,7 @@ from tests.support.only_long import only_long
 
 ALL_RIGHT = (
     r"produced=(\d+) arrived=\1 dead_lettered=34 replayed=34 missing=0 duplicates=0 others_paused_ms=\d+ "
-    r"good_judged=0"
+    r"good_judged=0 state_counts_wrong=0"
 )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +13,29 @@ from pathlib import Path
 import pytest
 import yaml
 
+from devstack.demo.story import TOPIC
 from devstack.incident import report
 from devstack.incident.__main__ import settings
 from devstack.incident.account import Account, Place, account
 from devstack.incident.command_line import typed
 from devstack.incident.gaps import Gaps
 from devstack.incident.handlers.flights import HANG, HANGS, Flights
+from devstack.incident.kept_counts import COUNTED, wrong_counts
 from devstack.incident.report import Timeline, Verdict
+from devstack.leftovers import MARKER, kill_consumer, processes_of
 from devstack.stack import Stack
+from muster.core.state_topics import StateTopics
 from muster.settings.clusters import load_clusters
+from muster.settings.consumer import VARIABLE as CONSUMER
+from tests.conftest import Eventually
+
+# Stands for a consumer job: a process of its session has a process group of its own, as Python workers have.
+JOB = """
+import subprocess, sys
+worker = subprocess.Popen(["sleep", "600"], process_group=0)
+print("ready", flush=True)
+worker.wait()
+"""
 
 
 def places(*offsets: int) -> list[Place]:
@@ -75,7 +92,7 @@ def verdict(found: Account, letters: int = 1, replayed: int = 1) -> Verdict:
 def test_last_line_has_what_was_measured() -> None:
     assert verdict(Account(500, 499, 2)).last_line == (
         "incident: produced=500 arrived=499 dead_lettered=1 replayed=1 missing=1 duplicates=2 others_paused_ms=812 "
-        "good_judged=0"
+        "good_judged=0 state_counts_wrong=0"
     )
 
 
@@ -95,6 +112,23 @@ def test_verdict_is_good_if_all_of_it_happened_and_each_record_stands_once(
     made = verdict(found, letters, replayed)
     assert made.good is good
     assert not replace(made, good_judged=1).good
+    assert not replace(made, state_counts_wrong=1).good
+
+
+@pytest.mark.parametrize(
+    ("written", "wrong"),
+    [
+        ([("AA", 2), ("UA", 1), ("AA", 3)], 0),
+        ([("AA", 2), ("UA", 1)], 1),
+        ([("AA", 3)], 1),
+        ([("AA", 2), ("AA", 3), ("AA", 3), ("UA", 1)], 1),
+        ([("AA", 3), ("AA", 2), ("AA", 3), ("UA", 1)], 1),
+        ([("AA", 3), ("UA", 1), ("B6", 1)], 1),
+        ([], 2),
+    ],
+)
+def test_count_is_wrong_unless_newest_and_written_once(written: list[tuple[str, int]], wrong: int) -> None:
+    assert wrong_counts({"AA": 3, "UA": 1}, written) == wrong
 
 
 def test_timeline_notes_the_result_of_a_step_and_nothing_of_one_that_fails(
@@ -116,7 +150,31 @@ def test_settings_of_the_incident_are_a_cluster(tmp_path: Path) -> None:
     file.write_text(settings(tmp_path))
     cluster = load_clusters(file)["incident"]
     assert cluster.consumer_ids() == ("incident-1", "incident-2")
+    assert cluster.consumers.handlers.keys() == {COUNTED}
+    state = StateTopics(cluster.consumers.state)
+    assert [topic for topic in (TOPIC, COUNTED) if state.has(topic)] == [COUNTED]
     assert yaml.safe_load(settings(tmp_path)) == json.loads(settings(tmp_path))
+
+
+def test_killed_consumer_takes_its_processes_and_no_others(tmp_path: Path, eventually: Eventually) -> None:
+    def job() -> subprocess.Popen[bytes]:
+        environment = {**os.environ, MARKER: str(tmp_path), CONSUMER: "{}"}
+        made = subprocess.Popen(
+            [sys.executable, "-c", JOB], env=environment, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert made.stdout is not None and made.stdout.readline() == b"ready\n"
+        return made
+
+    def sessions() -> list[int]:
+        return [os.getsid(process.pid) for process in processes_of(tmp_path)]
+
+    one, other = job(), job()
+    with one, other:
+        assert sorted(sessions()) == sorted([one.pid, other.pid] * 2)
+        kill_consumer(tmp_path, one.pid)
+        one.wait(10)
+        eventually(lambda: sessions() == [other.pid] * 2, 10, "the worker is killed, too")
+        kill_consumer(tmp_path, other.pid)
 
 
 def test_command_is_shown_as_it_is_typed() -> None:
