@@ -71,16 +71,25 @@ def test_clients_go_on_after_kafka_was_without_brokers(late: Late, eventually: E
                 call()
             except KafkaError as error:
                 failures.append(str(error))
-        failures += fenced.commit({(topic, 1): 1}).failed.values()
         assert not failures, failures
         return True
 
-    for there in [True, False] * FENCED:
-        while late.healthy() is not there:
+    def all_commit() -> bool:
+        failed = fenced.commit({(topic, 1): 1}).failed
+        assert not failed, failed
+        return all_work()
+
+    for _ in range(FENCED):
+        while not late.healthy():
+            with suppress(AssertionError):
+                all_commit()
+        # Kafka (4.3) may lose the marker of a transaction that commits at the moment in which its broker is fenced:
+        # its offset is held for good then. So none commits just then.
+        while late.healthy():
             with suppress(AssertionError):
                 all_work()
     late.stop()
     with running(Kafka(late.data_dir, late.ports, guarded=True)):
-        eventually(all_work, 60)
+        eventually(all_commit, 60)
         for each in (fenced, *listers, group):
             each.close()

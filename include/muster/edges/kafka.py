@@ -100,6 +100,9 @@ NOT_SEEN = frozenset(
 """Answers about one topic, after which other topics can still be answered."""
 PATIENCE = 1.0
 """Seconds for which what passes is asked for again. Not longer: others wait for the same answer."""
+HALVE_WITHIN = 8.0
+"""Seconds to find the partitions whose committed offsets a transaction holds."""
+HELD = Failure(KafkaError_.UNSTABLE_OFFSET_COMMIT, "a transaction that has not ended holds its offset")
 FIRST_PAUSE = 0.05
 LEADER_WITHIN = 3.0
 """Seconds that the leaders of partitions have to say where they begin and end. One that is dead or cut off keeps the
@@ -297,7 +300,32 @@ class GroupOffsets:
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
         """Return what `committed` does, with the metadata that was committed with each offset."""
         what = f"reading the committed offsets of group {self.group_id}"
-        return self._all(what, set(partitions), self._group.committed)
+        return self._all(what, set(partitions), self._committed)
+
+    def _committed(self, asked: Collection[TopicPartition], timeout: float) -> _Found[Committed | None]:
+        """Ask for all, and where that takes too long in halves: librdkafka gives no answer at all while the offset of
+        one is held by a transaction."""
+        try:
+            return self._group.committed(asked, timeout)
+        except KafkaException as error:
+            if Failure.of(error).code != KafkaError_._TIMED_OUT or not self.answers():
+                raise
+        found: _Found[Committed | None] = {}
+        end, left = time.monotonic() + HALVE_WITHIN, [sorted(asked)]
+        while left:
+            some = left.pop()
+            if time.monotonic() > end:
+                found |= dict.fromkeys(some, SILENCE)
+                continue
+            try:
+                found |= self._group.committed(some, PATIENCE)
+            except KafkaException as error:
+                failure = Failure.of(error)
+                if failure.code == KafkaError_._TIMED_OUT and len(some) > 1:
+                    left += [some[: len(some) // 2], some[len(some) // 2 :]]
+                else:
+                    found |= dict.fromkeys(some, HELD if failure.code == KafkaError_._TIMED_OUT else failure)
+        return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """See `TopicLister.topic_ids`."""
@@ -476,6 +504,11 @@ class GroupOffsets:
         )
         if first.code in DENIED:
             step = self._admin.next_step(first.text)
+        if first is HELD:
+            step = (
+                "it is known when that ends, by its time-out at the latest; Kafka's kafka-transactions.sh finds and "
+                "aborts one that hangs"
+            )
         return PartitionError(
             f"Kafka at {self._admin.servers}: {what}: {name_partitions(errors)}; {step}",
             offsets,
