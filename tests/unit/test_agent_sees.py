@@ -425,6 +425,23 @@ def test_handler_that_only_fails_starts_the_query_again_at_times(consumer: Consu
     assert consumer.page.get("/health").status_code == 503
 
 
+def test_sink_that_is_away_does_not_make_its_consumer_unhealthy(consumer: Consumer) -> None:
+    """Another consumer would meet the same, so nothing moves; a person is asked about what does not."""
+    consumer.assign({0})
+    consumer.plan({0: (5, 6)}, {0: 6})
+    again = []
+    for failure in [Failure("SinkError: away", of_record=False)] * 2 * UNHEALTHY_AFTER + [
+        Failure("ValueError: no")
+    ]:
+        again.append(consumer.agent.batch_done(consumer.agent.batch_started(), failure))
+        assert consumer.page.get("/health").status_code == (503 if failure.of_record else 200)
+        consumer.stands = {"t": {0: (5, 6)}}
+        consumer.plan({0: (5, 5)}, {0: 6})
+        consumer.process()
+        consumer.plan({0: (5, 6)}, {0: 6})
+    assert [number for number, due in enumerate(again, 1) if due] == [10, 20], "the query is started again"
+
+
 def test_page_says_what_sinks_have_and_the_number_of_a_rebuild() -> None:
     def page() -> TopicStatus:
         return parse_status(consumer.page.get("/status").content, "u").on("t")

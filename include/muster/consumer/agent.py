@@ -88,6 +88,7 @@ class Agent:
     _counters: Counters = field(init=False)
     _token: str | None = field(default=None, init=False)
     _query_error: str = field(default="", init=False)
+    _sink_fails: bool = field(default=False, init=False)
     _handler_failed: bool = field(default=False, init=False)
     """Whether the handler raised in the last batch of the query."""
     _batch_began: float | None = field(default=None, init=False)
@@ -193,8 +194,9 @@ class Agent:
             own.query_ended()
             self.problems.drop(["source"])
             self._counters.query_failures += failed
-            if not self._handler_failed:
-                self._counters.failures_in_a_row += failed
+            if failed and not self._handler_failed:
+                self._counters.failures_in_a_row += 1
+                self._sink_fails = False
             self._query_error = error or self._query_error
 
     def check_token(self, token: str) -> None:
@@ -328,6 +330,7 @@ class Agent:
                     return False
                 counters.failures_in_a_row += 1
                 self._query_error = failure.text
+                self._sink_fails = not (failure.of_record or failure.death)
                 return counters.failures_in_a_row % RESTART_AFTER == 0
             self._handler_failed = False
             for tp in ranges.keys() & own.held.keys():
@@ -474,9 +477,12 @@ class Agent:
 
     @property
     def query_failures(self) -> tuple[int, str]:
-        """How many times in a row handler or query failed without a batch coming through, and why the last time."""
+        """How many times in a row handler or query failed without a batch coming through, and why the last time.
+
+        0 while a sink says that the fault is its own: another consumer would meet it as well, so a person is asked.
+        """
         with self.shared.locked():
-            return self._counters.failures_in_a_row, self._query_error
+            return 0 if self._sink_fails else self._counters.failures_in_a_row, self._query_error
 
     def view(self) -> AgentSnapshot:
         """Return everything at one moment."""

@@ -181,7 +181,7 @@ class ConsumerMetrics(Collector):
             ("query_running", "Whether the Spark query runs", view.query_running),
             (
                 "query_failures_in_a_row",
-                "Failures of handler and query since a batch came through; from 10 on /health fails",
+                "Failures of handler and query since a batch came through",
                 view.counters.failures_in_a_row,
             ),
             ("problems", "Things that are wrong now; the status page says what", len(view.problems)),
