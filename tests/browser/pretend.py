@@ -69,6 +69,7 @@ class Partition:
     age: float | None = 0.0
     rate: float | None = 0.0
     standby: str | None = None
+    copies: dict[str, str] = field(default_factory=dict)
     parked: ParkedEntry | None = None
     shard: ShardEntry | None = None
 
@@ -269,6 +270,7 @@ class Cluster:
             end=[10_000 + 7 * number + (cell.lag or 0) for number, cell in sorted(topic.partitions.items())],
             pins=[pin for pin in self.pins if pin.topic == name],
             standbys={n: [cell.standby] for n, cell in topic.partitions.items() if cell.standby},
+            copies={n: cell.copies for n, cell in topic.partitions.items() if cell.copies},
             parked={n: cell.parked for n, cell in topic.partitions.items() if cell.parked},
             shards={n: cell.shard for n, cell in topic.partitions.items() if cell.shard},
             waiting=[entry for entry in self.waiting if entry.topic == name],

@@ -24,6 +24,7 @@ NASTY = "<img src=x onerror=document.title='owned'>"
 """A reason that must show as it is written."""
 POISON = "the record failed 8 times alone: ValueError: could not convert string to float: 'n/a'"
 
+WARMING = "warming: it lacks 609,000 offsets of the changelog, and reads 180,000 a second, 3 s left"
 RESTORING = "25 % of 812,000 offsets of its changelog, 180,000 a second, 3 s left"
 DIFFERS = (
     "its changelog (end 70) is at offset 52000, commit 12; the group is at offset 9, commit without state"
@@ -65,6 +66,7 @@ def flights() -> Cluster:
     airports = stable("airports", live, 6)
     for number, cell in airports.partitions.items():
         cell.shard = ShardEntry(keys=1_200 + number, bytes=4_100_000, offset=52_000)
+    airports.partitions[0].copies = {"flights-2": WARMING, "flights-3": "warm"}
     airports.partitions[3].state = "T"
     airports.partitions[3].shard = ShardEntry(restoring=RESTORING)
     airports.partitions[4].state = "K"

@@ -15,7 +15,7 @@ from muster.dashboard.models import ParkedEntry
 from tests.browser.checks import ask
 from tests.browser.conftest import SHOTS
 from tests.browser.pretend import VALUE
-from tests.browser.scenes import DIFFERS, NASTY, POISON, RESTORING, said
+from tests.browser.scenes import DIFFERS, NASTY, POISON, RESTORING, WARMING, said
 from tests.browser.site import STATIC, Site
 from tests.support.only_long import only_long
 
@@ -178,6 +178,7 @@ def test_page_shows_state_its_restore_and_what_waits(browser: Browser, site: Sit
         ("restoring", f"Restored\n{RESTORING}"),
         ("parked", f"Held up by\n{DIFFERS}"),
         ("running", "State\n1,200 keys, 4.1 MB\nState at offset\n52,000"),
+        ("running", f"Copies of its state\nflights-2 {WARMING}; flights-3 warm"),
     ):
         browser.click(f".m-cell.is-{look}")
         browser.eventually(lambda words=words: words in browser.one(".partition-detail").text, 10, words)

@@ -20,6 +20,7 @@ from muster.cli.main import main
 from muster.cli.status import NOT_WELL
 from muster.cluster.condition import Condition
 from muster.cluster.sources import Sources
+from muster.core.copies import ShardCopy
 from muster.core.model import Loss, Restore, ShardState
 from muster.core.offsets import FirstRecord, Retention, TopicOffsets
 from muster.core.overrides import ConsumptionPause
@@ -379,17 +380,42 @@ def test_front_ends_agree_on_state_and_its_restore(dashboard: Dashboard) -> None
     assert "its changelog (end 9) has no position" in stuck
     matrix = dashboard.get("/c/topics/t")
     assert matrix["state"] == "RTKRRRRR"
+    nothing = {"keys": 0, "bytes": 0, "offset": None, "restoring": "", "differs": ""}
     assert matrix["shards"] == {
-        "0": {"keys": 1_200, "bytes": 4_000_000, "offset": 52_000, "restoring": "", "differs": ""},
-        "1": {
-            "keys": 0,
-            "bytes": 0,
-            "offset": None,
-            "restoring": "25 % of 2,000 offsets of its changelog, 100 a second, 15 s left",
-            "differs": "",
-        },
-        "2": {"keys": 0, "bytes": 0, "offset": None, "restoring": "", "differs": shards[2].differs},
+        "0": nothing | {"keys": 1_200, "bytes": 4_000_000, "offset": 52_000},
+        "1": nothing | {"restoring": "25 % of 2,000 offsets of its changelog, 100 a second, 15 s left"},
+        "2": nothing | {"differs": shards[2].differs},
     }
     assert matrix["row"]["stuck"] == stuck
     (owner,) = (c.id for c in dashboard.world.consumers.values() if ("t", 1) in c.shards)
     assert dashboard.get(f"/c/consumers/{owner}")["row"]["restoring"] == 1
+
+
+def test_front_ends_agree_on_copies_of_state(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a partition's owner are no copies to go to."""
+    consumers = dashboard.world.consumers
+    owner = next(c for c, each in consumers.items() if ("t", 0) in each.running)
+    one, two, three = sorted(consumers.keys() - {owner})
+    told = {
+        owner: ShardCopy(500_000, 500_000),
+        one: ShardCopy(499_000, 500_000, followed=True),
+        two: ShardCopy(300_000, 500_000, 4_096, True, 1_000.0),
+        three: ShardCopy(1_000, 500_000),
+    }
+    for consumer, copy in told.items():
+        answer = replace(consumers[consumer].status(), copies={"t": {0: copy}})
+        monkeypatch.setattr(consumers[consumer], "status", lambda answer=answer: answer)
+    of_command = {each["topic"]: each["copies"] for each in status(dashboard)["topics"]}
+    assert of_command["u"] == {}
+    assert {c: (copy["is"], copy["lag"]) for c, copy in of_command["t"]["0"].items()} == {
+        one: ("warm", 1_000),
+        two: ("warming", 200_000),
+        three: ("cold", 499_000),
+    }
+    words = printed(dashboard)
+    assert "copies of state: topic t: 1 warm, 1 warming, 1 cold" in words
+    warming = "warming: it lacks 200,000 offsets of the changelog, and reads 1,000 a second, 200 s left"
+    assert f"copies of state: topic t, partition 0: {two} is {warming}" in words
+    assert dashboard.get("/c/topics/t")["copies"] == {
+        "0": {one: "warm", two: warming, three: "cold: it lacks 499,000 offsets of the changelog"}
+    }

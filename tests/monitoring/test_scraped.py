@@ -25,6 +25,7 @@ MAY_BE_EMPTY = {
         (
             *("Keys by topic", "Size by topic", "Partitions without their state"),
             *("Restores: how much has been read", "Restores: offsets a second"),
+            *("Copies of state by how warm they are", "Copies of state: offsets that they lack"),
         ),
         "no topic of the stack has state",
     ),

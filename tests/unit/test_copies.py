@@ -42,6 +42,19 @@ def test_copy_is_warm_by_its_lag(copy: ShardCopy, warmth: Warmth) -> None:
     assert copy.warmth is warmth
 
 
+def test_copies_are_counted_by_warmth_in_metrics() -> None:
+    page = TestClient(make_status_page(Agent("me", states=Copied()), consumer_settings(), list))
+    scraped = page.get("/metrics").text
+    of = 'muster_consumer_state_copies{cluster_name="c",consumer_id="me",topic="%s",warmth="%s"} %s'
+    for topic, warmth, number in (
+        ("t", "warm", "1.0"),
+        ("t", "warming", "0.0"),
+        ("t", "cold", "1.0"),
+        ("u", "warm", "1.0"),
+    ):
+        assert of % (topic, warmth, number) in scraped
+
+
 def test_status_tells_of_copies_before_any_assignment() -> None:
     page = TestClient(make_status_page(Agent("me", states=Copied()), consumer_settings(), list))
     answer = page.get("/status")

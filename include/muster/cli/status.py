@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from muster.cluster.reading import SourceName
 from muster.cluster.sources import Opener, Sources
 from muster.cluster.state import ClusterState
 from muster.core import losses
+from muster.core.copies import Warmth, write_copy
 from muster.core.model import State
 from muster.core.time_lag import in_words
 
@@ -115,6 +117,10 @@ def _plain(found: ClusterState) -> dict[str, Any]:
             "kept": behind.kept,
             "max_lag": found.settings.max_lag_of(topic["topic"]),
             "states": {p: asdict(shard) for p, shard in found.cells[topic["topic"]].shards.items()},
+            "copies": {
+                p: {consumer: write_copy(copy) for consumer, copy in copies.items()}
+                for p, copies in found.copies_of(topic["topic"]).items()
+            },
         }
     consumers = [
         {
@@ -209,6 +215,19 @@ def _states(found: ClusterState) -> Iterator[str]:
             )
 
 
+def _copies(found: ClusterState) -> Iterator[str]:
+    """Yield how warm the copies of each topic's state are, and how far each is that warms up."""
+    for topic in found.cells:
+        copies = found.copies_of(topic)
+        counted = Counter(copy.warmth for of_partition in copies.values() for copy in of_partition.values())
+        if counted:
+            yield f"topic {topic}: {', '.join(f'{counted[warmth]} {warmth}' for warmth in Warmth)}"
+        for partition, of_partition in sorted(copies.items()):
+            for consumer, copy in of_partition.items():
+                if copy.warmth is Warmth.WARMING:
+                    yield f"topic {topic}, partition {partition}: {consumer} is {copy}"
+
+
 def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     overrides, consumers = found.overrides, _consumers(found)
     stable = sum(topic.state is State.STABLE for topic in found.topics.values())
@@ -226,6 +245,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     yield from listed("consumption paused: ", paused, limit)
     yield from listed("waiting: ", [str(each) for each in overrides.seeks.values()], limit)
     yield from listed("state: ", list(_states(found)), limit)
+    yield from listed("copies of state: ", list(_copies(found)), limit)
     yield from listed("standing answers: ", [str(each) for each in overrides.standing], limit)
     yield from listed("behind: ", [each.what for each in of_time(found)], limit)
     yield from listed("lost: ", list(found.lost.values()), limit)

@@ -18,6 +18,7 @@ from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
 from muster.cluster.reading import InConsul, Reading, Statuses
 from muster.core import losses
+from muster.core.copies import ShardCopy
 from muster.core.diagnosis import Situation, Waiting, held_up, overdue
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
 from muster.core.offsets import TopicOffsets
@@ -230,6 +231,16 @@ class ClusterState:
     def holdings(self) -> dict[str, Holding]:
         """What each consumer has, by id."""
         return holdings(self.cells)
+
+    def copies_of(self, topic: str) -> dict[int, dict[str, ShardCopy]]:
+        """Return the copies of the state by key of each partition, by consumer, without its owner's."""
+        found: dict[int, dict[str, ShardCopy]] = {}
+        owner = self.cells[topic].owner
+        for consumer, status in sorted(self.statuses.items()):
+            for partition, copy in sorted((status.copies or {}).get(topic, {}).items()):
+                if owner.get(partition) != consumer:
+                    found.setdefault(partition, {})[consumer] = copy
+        return found
 
     def lag_of(self, topic: str) -> tuple[int | None, float | None]:
         """Return lag and rate of a topic; None where nothing is known."""

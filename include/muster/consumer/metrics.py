@@ -8,6 +8,7 @@ whole a consumer knows only its part: sums, maxima, and partitions without an ow
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -25,6 +26,7 @@ import muster
 from muster.consumer.agent import Agent
 from muster.consumer.measures import Counters
 from muster.consumer.snapshot import AgentSnapshot
+from muster.core.copies import Warmth
 
 _OWN = ["cluster_name", "consumer_id"]
 _GROUP = ["cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id"]
@@ -166,6 +168,11 @@ class ConsumerMetrics(Collector):
         copies = self._agent.states.copies() or {}
         lags: _Samples = ((tp, copy.lag) for tp, copy in copies.items())
         yield self._own(GaugeMetricFamily, "state_copy_lag", text, lags, "topic", "partition")
+        text = "Copies of the state of partitions that are not held here, by how warm they are"
+        counted = Counter((tp[0], copy.warmth) for tp, copy in copies.items() if tp not in view.held)
+        topics = sorted({topic for topic, _ in copies})
+        warmths = (((topic, warmth), counted[topic, warmth]) for topic in topics for warmth in Warmth)
+        yield self._own(GaugeMetricFamily, "state_copies", text, warmths, "topic", "warmth")
 
     def _gauges(self, view: AgentSnapshot) -> Iterator[Metric]:
         info = InfoMetricFamily("muster_consumer", "Which process this is", labels=_OWN)

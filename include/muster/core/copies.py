@@ -52,6 +52,15 @@ class ShardCopy:
             return Warmth.WARM
         return Warmth.WARMING if self.followed else Warmth.COLD
 
+    def __str__(self) -> str:
+        """Say it for people."""
+        if self.warmth is Warmth.WARM or self.lag is None:
+            return self.warmth
+        lacks = f"{self.warmth}: it lacks {self.lag:,} offsets of the changelog"
+        if self.warmth is Warmth.COLD or not self.rate:
+            return lacks
+        return f"{lacks}, and reads {self.rate:,.0f} a second, {self.lag / self.rate:,.0f} s left"
+
 
 Copies = Mapping[str, Mapping[int, ShardCopy]]
 """The copies of a consumer, by topic and partition."""

@@ -319,7 +319,9 @@ class TopicAnswer(_Answer):
     end: list[int | None] = []  # the offset after the last record
     pins: list[PinEntry]
     standbys: dict[int, list[str]] = {}  # by partition number
-    copies: dict[int, dict[str, str]] = {}  # warm, warming or cold: those of state, by partition and consumer
+    copies: dict[
+        int, dict[str, str]
+    ] = {}  # of state, by partition and consumer: how warm, and what they lack
     parked: dict[int, ParkedEntry] = {}  # those in state K, by partition number
     shards: dict[int, ShardEntry] = {}  # those with state by key, by partition number
     waiting: list[WaitingEntry] = []

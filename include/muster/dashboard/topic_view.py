@@ -98,7 +98,10 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
         standbys={p: list(s) for p, s in sorted(assignment.standbys.items())}
         if assignment is not None
         else {},
-        copies=_copies(state, topic),
+        copies={
+            p: {consumer: str(copy) for consumer, copy in found.items()}
+            for p, found in state.copies_of(topic).items()
+        },
         parked={
             p: ParkedEntry(offset=record.offset, why=why_failing(record), answer=record.answer)
             for p, record in cells.parked.items()
@@ -119,17 +122,6 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
         group_id=assignment.group_id if assignment is not None else "",
         freshness=fresh,
     )
-
-
-def _copies(state: ClusterState, topic: str) -> dict[int, dict[str, str]]:
-    """Return how ready each consumer's copy of the state of a partition is, without the owners'."""
-    found: dict[int, dict[str, str]] = {}
-    owner = state.cells[topic].owner
-    for consumer, status in sorted(state.statuses.items()):
-        for partition, copy in (status.copies or {}).get(topic, {}).items():
-            if owner.get(partition) != consumer:
-                found.setdefault(partition, {})[consumer] = str(copy.warmth)
-    return found
 
 
 def _rounded(seconds: float | None) -> float | None:

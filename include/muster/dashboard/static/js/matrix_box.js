@@ -108,7 +108,7 @@ function detail(row, name, cluster, consumers) {
       row.shard && row.shard.offset !== null ? fact("State at offset", number(row.shard.offset)) : null,
       row.parked?.answer ? fact("Decided", `${row.parked.answer.replace("_", " ")}, not done yet`) : null,
       row.standbys.length ? fact("Standby", row.standbys.join(", ")) : null,
-      Object.keys(row.copies).length ? fact("Copies of its state", Object.entries(row.copies).map(([who, how]) => `${who} ${how}`).join(", ")) : null,
+      Object.keys(row.copies).length ? fact("Copies of its state", Object.entries(row.copies).map(([who, how]) => `${who} ${how}`).join("; ")) : null,
       row.pin ? fact("Pinned to", h("span", {}, consumerLink(name, row.pin.consumer), " ", saidBy(row.pin.said, age(row.pin.said.at)))) : null,
       row.pin?.obstacle ? fact("Not obeyed", row.pin.obstacle) : null,
     ),

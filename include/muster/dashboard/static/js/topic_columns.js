@@ -16,7 +16,7 @@
  * @property {number | null} end
  * @property {PinEntry | null} pin
  * @property {string[]} standbys
- * @property {Record<string, string>} copies how ready the copies of its state are, by consumer
+ * @property {Record<string, string>} copies how warm the copies of its state are, and what they lack, by consumer
  * @property {ParkedEntry | null} parked
  * @property {ShardEntry | null} shard
  */
