@@ -66,6 +66,9 @@ def flights() -> Cluster:
     airports = stable("airports", live, 6)
     for number, cell in airports.partitions.items():
         cell.shard = ShardEntry(keys=1_200 + number, bytes=4_100_000, offset=52_000)
+    airports.partitions[0].shard = ShardEntry(
+        keys=1_200, bytes=4_100_000, offset=52_000, executor="3 on worker-2"
+    )
     airports.partitions[0].copies = {"flights-2": WARMING, "flights-3": "warm"}
     airports.partitions[3].state = "T"
     airports.partitions[3].shard = ShardEntry(restoring=RESTORING)

@@ -177,7 +177,7 @@ def test_page_shows_state_its_restore_and_what_waits(browser: Browser, site: Sit
     for look, words in (
         ("restoring", f"Restored\n{RESTORING}"),
         ("parked", f"Held up by\n{DIFFERS}"),
-        ("running", "State\n1,200 keys, 4.1 MB\nState at offset\n52,000"),
+        ("running", "State\n1,200 keys, 4.1 MB\nState at offset\n52,000\nState computed by\n3 on worker-2"),
         ("running", f"Copies of its state\nflights-2 {WARMING}; flights-3 warm"),
     ):
         browser.click(f".m-cell.is-{look}")

@@ -363,7 +363,7 @@ def test_front_ends_agree_that_a_promise_cannot_be_checked(promised: Dashboard) 
 def test_front_ends_agree_on_state_and_its_restore(dashboard: Dashboard) -> None:
     """Of topic t partition 0 has its state, 1 is restored, 2 waits for a person; topic u has none."""
     shards = {
-        0: ShardState(1_200, 4_000_000, 52_000, 9),
+        0: ShardState(1_200, 4_000_000, 52_000, 9, executor="3 on host-b"),
         1: ShardState(restore=Restore(500, 2_000, 100.0, 0.5)),
         2: ShardState(differs="its changelog (end 9) has no position; the group is at offset 5, commit 3"),
     }
@@ -380,9 +380,9 @@ def test_front_ends_agree_on_state_and_its_restore(dashboard: Dashboard) -> None
     assert "its changelog (end 9) has no position" in stuck
     matrix = dashboard.get("/c/topics/t")
     assert matrix["state"] == "RTKRRRRR"
-    nothing = {"keys": 0, "bytes": 0, "offset": None, "restoring": "", "differs": ""}
+    nothing = {"keys": 0, "bytes": 0, "offset": None, "restoring": "", "differs": "", "executor": ""}
     assert matrix["shards"] == {
-        "0": nothing | {"keys": 1_200, "bytes": 4_000_000, "offset": 52_000},
+        "0": nothing | {"keys": 1_200, "bytes": 4_000_000, "offset": 52_000, "executor": "3 on host-b"},
         "1": nothing | {"restoring": "25 % of 2,000 offsets of its changelog, 100 a second, 15 s left"},
         "2": nothing | {"differs": shards[2].differs},
     }

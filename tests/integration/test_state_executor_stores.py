@@ -94,6 +94,9 @@ def world(
 def test_executors_store_follows_the_commits(world: World, tmp_path: Path) -> None:
     first = world.planned()
     assert world.has(tmp_path, first) == ({}, Brought(brought_by(), first.mark.upto, True))
+    assert world.one.states.status()[world.tp].executor == ""
+    world.one.states.brought(world.tp, Brought(brought_by(), first.mark.upto, True))
+    assert world.one.states.status()[world.tp].executor == brought_by()
     world.commit(dict(MANY))
     found, brought = world.has(tmp_path, world.planned())
     assert found == MANY

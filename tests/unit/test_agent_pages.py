@@ -123,7 +123,7 @@ def test_the_status_page_follows_the_protocol_and_shows_no_secret(agent: Agent) 
 
 def test_state_of_partitions_is_shown_as_it_is_read() -> None:
     shards = {
-        ("t", 0): ShardState(12, 40_960, 320, 9, late=3),
+        ("t", 0): ShardState(12, 40_960, 320, 9, late=3, executor="3 on host-b"),
         ("t", 1): ShardState(restore=Restore(500, 2_000, 120.5, 0.2)),
         ("t", 2): ShardState(differs="the group has none"),
         ("u", 0): ShardState(1, 1, 1, 1),

@@ -336,7 +336,8 @@ class Restore:
 class ShardState:
     """The state by key of one partition. One that runs has so many `keys` and `bytes` in its local store, and its
     position: the next `offset` to read (None before the first record), after so many commits. `late` rows came after
-    the watermark since it was taken up, and were dropped.
+    the watermark since it was taken up, and were dropped. `executor` is the one on another host that computed it
+    last.
 
     `restore` is set while it is restored. `differs` says why it does not run until a person chooses.
     """
@@ -348,6 +349,7 @@ class ShardState:
     restore: Restore | None = None
     differs: Text = ""
     late: Count = 0
+    executor: Text = ""
 
 
 def _read_stored(value: object) -> Mapping[str, Stored] | None:
@@ -374,7 +376,7 @@ def _write_shard(shard: ShardState) -> dict[str, object]:
         return {"differs": shard.differs}
     if shard.restore is not None:
         return write(shard.restore)
-    return {key: said for key, said in write(shard).items() if key != "differs"}
+    return {key: said for key, said in write(shard).items() if key not in {"differs", "executor"} or said}
 
 
 _STORED = Wire(

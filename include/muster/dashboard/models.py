@@ -287,13 +287,15 @@ class ParkedEntry(_Answer):
 
 class ShardEntry(_Answer):
     """The state by key of a partition: entries and bytes on disk, and the offset up to which it holds the records.
-    `restoring` says how far its restore is, '' without one; `differs` why a person is to choose where it goes on."""
+    `restoring` says how far its restore is, '' without one; `differs` why a person is to choose where it goes on.
+    `executor` is the one on another host that computed it last, '' if the driver's host does."""
 
     keys: int = 0
     bytes: int = 0
     offset: int | None = None
     restoring: str = ""
     differs: str = ""
+    executor: str = ""
 
 
 class TopicAnswer(_Answer):

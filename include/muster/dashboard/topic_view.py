@@ -113,6 +113,7 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
                 offset=shard.offset,
                 restoring="" if shard.restore is None else str(shard.restore),
                 differs=shard.differs,
+                executor=shard.executor,
             )
             for p, shard in cells.shards.items()
         },

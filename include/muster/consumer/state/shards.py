@@ -516,6 +516,7 @@ class States(Stateless):
                         offset,
                         one.position.seq,
                         late=one.late if first else 0,
+                        executor=one.executor,
                     )
         return found
 

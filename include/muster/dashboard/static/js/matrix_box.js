@@ -106,6 +106,7 @@ function detail(row, name, cluster, consumers) {
       row.state === "K" || row.state === "T" ? fact(row.state === "K" ? "Held up by" : "Restored", obstacle(row)) : null,
       row.shard && row.state !== "T" && !row.shard.differs ? fact("State", holds([row.shard]).join(", ")) : null,
       row.shard && row.shard.offset !== null ? fact("State at offset", number(row.shard.offset)) : null,
+      row.shard?.executor ? fact("State computed by", row.shard.executor) : null,
       row.parked?.answer ? fact("Decided", `${row.parked.answer.replace("_", " ")}, not done yet`) : null,
       row.standbys.length ? fact("Standby", row.standbys.join(", ")) : null,
       Object.keys(row.copies).length ? fact("Copies of its state", Object.entries(row.copies).map(([who, how]) => `${who} ${how}`).join("; ")) : null,
