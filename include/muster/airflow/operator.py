@@ -81,10 +81,12 @@ Airflow lost sight of it and retries. '' is that Airflow does not answer, as whe
 
 @dataclass
 class _Search:
-    """What `execute` has seen so far of a consumer that is to be live."""
+    """What `execute` has seen so far of a consumer that is to be live. `lost` is the incarnation whose check the
+    trigger has seen failing for `lost_after`, '' for none."""
 
     consul: ConsulCluster
     cluster: ClusterSettings
+    lost: str = ""
     noted: dict[str, Any] | None = None
     submission: Submission | None = None
     starting: Starting | None = None
@@ -119,9 +121,12 @@ class MusterConsumerOperator(SparkSubmitOperator):
         Raises what `muster.airflow.failures` says if it does not come up. While Consul is out of reach it is not
         known whether the consumer is there, and nothing is submitted.
         """
+        self._have_running(context)
+
+    def _have_running(self, context: Context, lost: str = "") -> None:
         with for_good_or_again():
             cluster = load_clusters()[self.cluster]
-            search = _Search(ConsulCluster.of(CONNECTIONS.consul(cluster.consul), cluster), cluster)
+            search = _Search(ConsulCluster.of(CONNECTIONS.consul(cluster.consul), cluster), cluster, lost)
             registration = self._until_live(search, context)
             self._watch(search, registration, context)
 
@@ -136,14 +141,15 @@ class MusterConsumerOperator(SparkSubmitOperator):
             self.log.info("%d consumers are wanted now; the run is looked over", event["more"])
             raise again()
         what = f"consumer {event['consumer']} (incarnation {event['incarnation']})"
-        stopped_by = event.get("stopped_by")
+        stopped_by, lost = event.get("stopped_by"), ""
         if stopped_by is None:
+            lost = event["incarnation"]
             end = DriverLog(event["log"]).end()
             self.log.error("%s is gone: %s.%s\nIt is submitted again.", what, event["why"], end)
         else:
             _skip_if_a_person_stopped_it(what, stopped_by["who"], stopped_by["why"])
             self.log.info("%s stopped, because %s; it is submitted again", what, stopped_by["why"])
-        self.execute(context)
+        self._have_running(context, lost)
 
     def on_kill(self) -> None:
         """Take note that the task's process was asked to end; `execute` sees to it within `LOOK` seconds.
@@ -210,6 +216,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
             else:
                 life = other
         failing = search.since.seconds("failing", registration is not None and not registration.passing, now)
+        if registration is not None and registration.incarnation == search.lost:
+            failing += search.cluster.consumers.lost_after  # the trigger has waited for that
         seen = Seen(registration, search.submission, life, stop, search.starting, failing, 0.0, now)
         search.stop = stop if stopping(seen) else search.stop
         return replace(seen, stopping_for=search.since.seconds("stopping", stopping(seen), now))
