@@ -562,7 +562,10 @@ def _records(settings: KafkaSettings, topic: str, group_id: str) -> Iterator[Rec
     partitions = list_topics(settings).get(topic, frozenset())
     if not partitions:
         return
-    with _consumer(settings, group_id) as consumer:
+    # What follows a record, and the end, is asked for at once, not a second later, and answered at once.
+    with _consumer(
+        settings, group_id, {"fetch.queue.backoff.ms": "10", "fetch.wait.max.ms": "50"}
+    ) as consumer:
         left = set(partitions)
         consumer.assign([_TopicPartition(topic, number, OFFSET_BEGINNING) for number in left])
         heard = time.monotonic()

@@ -80,7 +80,7 @@ def planned_reader(tp: TopicPartition, planned: Planned) -> Iterator[tuple[Reade
     base = Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0]) / FOLDER
     folder = base / tp[0] / str(tp[1])
     _tidy(base)
-    with _alone(folder):
+    with _alone(folder, LONGEST_WAIT):
         store = Store(folder, planned.mark.identity, planned.mark.current)
         try:
             brought = _bring(base, store, tp[1], planned)
@@ -185,7 +185,7 @@ def _tail(settings: KafkaSettings, group_id: str) -> ChangelogTail:
 
 
 @contextmanager
-def _alone(folder: Path, longest: float = LONGEST_WAIT) -> Iterator[None]:
+def _alone(folder: Path, longest: float) -> Iterator[None]:
     """Keep other processes from a store. Raises `StateStoreError` if one has it for too long."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
