@@ -488,6 +488,7 @@ def test_a_pin_of_what_is_not_there_is_refused(site: Site, known_topic: str):
     assert not site.discovery.overrides.read().pins
 
 
+@only_long
 def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: Site):
     topic = site.topic
     site.write()
