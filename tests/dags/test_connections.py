@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from airflow.sdk import Connection
 
+from muster.airflow import connections as module
 from muster.airflow.connections import CONNECTIONS, aconsul_settings
 from muster.settings.connection_lookup import CONNECTIONS as COMMAND_LINE
 from muster.settings.connection_parsing import ConnectionSettingsError
@@ -81,6 +83,13 @@ def test_consul_connection_is_read(given):
     assert settings.datacenter == "dc2"
     assert not settings.verify
     assert settings == asyncio.run(aconsul_settings("c"))
+
+
+def test_triggerer_reads_connections_with_older_airflow(given, monkeypatch):
+    given(conn_type="http", host="h", extra={"datacenter": "dc2"})
+    monkeypatch.setattr(module, "READS_ASYNC", False)
+    monkeypatch.delattr(Connection, "aextra_dejson", raising=False)
+    assert asyncio.run(aconsul_settings("c")) == CONNECTIONS.consul("c")
 
 
 def test_kafka_extra_is_librdkafka_configuration(given):

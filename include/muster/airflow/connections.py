@@ -8,7 +8,9 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
+from asgiref.sync import sync_to_async
 
+from muster.airflow.older import READS_ASYNC
 from muster.settings.connection_lookup import Connections
 from muster.settings.connection_parsing import (
     ConnectionFields,
@@ -21,6 +23,8 @@ from muster.settings.connections import ConsulSettings
 
 async def aconsul_settings(conn_id: str) -> ConsulSettings:
     """Read as `CONNECTIONS.consul` does, for the triggerer: without blocking the event loop."""
+    if not READS_ASYNC:
+        return await sync_to_async(CONNECTIONS.consul)(conn_id)
     with _missing_is_said(conn_id):
         connection = await BaseHook.aget_connection(conn_id)
     check_extra(connection)
