@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FILE = Path(__file__).resolve().parents[2] / "artifacts" / "install.json"
-AT_LEAST = {"pythons": 3, "sparks": 4}
+AT_LEAST = {"pythons": 3, "sparks": 4, "airflows": 2}
 AT_MOST = {
     **dict.fromkeys(("missing", "duplicates", "upgrade_lost", "upgrade_doubled"), 0),
     "first_record_s": 600,

@@ -1,4 +1,4 @@
-"""Muster in another Airflow, by the very lines of the pages: on each Python and Spark, and at the lower bounds.
+"""Muster in another Airflow, by the very lines of the pages: each Python, Spark and Airflow, and the lower bounds.
 
 With LONG=1 alone on the newest Python and at pinned versions, or on the oldest Python where that is not there.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ INSTALLATIONS = (
         *(Kind(python, how="typed") for python in ("3.11", "3.12", "3.13")),
         *(Kind("3.11", spark, "typed") for spark in ("3.5.9", "4.1.4", "4.3.0")),
         Kind("3.13", "4.3.0", "typed"),
+        Kind("3.11", how="typed", airflow="3.2"),
         Kind("3.11", how="lowest"),
     ]
     if LONG
@@ -84,6 +86,7 @@ def test_muster_is_installed_into_an_airflow_and_loses_nothing(
     answers(world)
     leaves_and_returns(world)
     is_isolated_and_restored(world)
+    lacks_no_name(world)
     proof = all_arrived(world)
     proofs.append(proof)
     assert proof.duplicates == 0
@@ -111,6 +114,14 @@ def has_nothing_of_the_checkout(world: Installation) -> None:
     )
     assert str(ROOT) not in done.stdout
     assert done.stdout.startswith(str(world.installed.python.parents[1]))
+
+
+def lacks_no_name(world: Installation) -> None:
+    """Nothing in Airflow's logs has looked for a name that another version of a package has."""
+    lacking = re.compile("AttributeError|ImportError|ModuleNotFoundError")
+    logs = [log.read_text(errors="replace") for log in world.airflow.data_dir.rglob("*.log")]
+    assert logs
+    assert not [line for log in logs for line in log.splitlines() if lacking.search(line)]
 
 
 def brings_plugin_and_connection_types(world: Installation) -> None:

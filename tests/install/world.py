@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -157,20 +158,25 @@ class Installation:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is installed: a version of Python, of Spark where consumers have an environment of their own, and how."""
+    """What is installed: a version of Python, of Spark where consumers have an environment of their own, and how.
+
+    `airflow` is the version that is there before, where it is not to come with Muster.
+    """
 
     python: str
     spark: str = ""
     how: str = "pinned"
+    airflow: str = ""
 
     @property
     def first_hour(self) -> bool:
         """Whether it is installed as the page *First hour* has it."""
-        return self.how == "typed" and not self.spark
+        return self.how == "typed" and not self.spark and not self.airflow
 
     def __str__(self) -> str:
         """Return an id for a test."""
-        return "-".join(filter(None, (self.python, self.spark, self.how)))
+        airflow = self.airflow and f"airflow{self.airflow}"
+        return "-".join(filter(None, (self.python, airflow, self.spark, self.how)))
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,8 @@ def environment_of(kind: Kind, python: Path, wheel: Path) -> Iterator[Installed]
         (handler / "numbers_store.py").write_text(HANDLER)
         env = Path(folder, "env")
         if kind.how == "typed":
-            made = install_as_typed(env, python, typed("airflow,spark", "README.md"), wheel, handler)
+            before = f"pip install 'apache-airflow=={kind.airflow}.*' && " if kind.airflow else ""
+            made = install_as_typed(env, python, before + typed("airflow,spark", "README.md"), wheel, handler)
         elif kind.how == "lowest":
             made = install_lowest(env, python, wheel, ("airflow", "spark"), handler)
         else:
@@ -226,6 +233,7 @@ def environment_of(kind: Kind, python: Path, wheel: Path) -> Iterator[Installed]
             assert f"pyspark=={kind.spark}'" in line
             consumers = install_as_typed(Path(folder, "env-of-consumers"), python, line, wheel, handler)
         spark, airflow = version_in(consumers, "pyspark"), version_in(made, "apache-airflow")
+        assert airflow.startswith(kind.airflow)
         yield Installed(kind, spark, airflow, made, consumers, began)
 
 
@@ -262,7 +270,8 @@ def airflow_of(
     airflow = Airflow(
         folder / "airflow", extra_environment=environment, home=home, guarded=True, python=python
     )
-    give_database(airflow, servers.database)
+    if installed.airflow == version("apache-airflow"):  # another one makes a database of its own
+        give_database(airflow, servers.database)
     guard.watch_marker(MARKER, str(folder))
     admin = AdminClient(dict(servers.kafka.config))
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)

@@ -19,6 +19,7 @@ INSTALLATIONS = [
     ),
     *(replace(UPGRADE, spark=spark, first_record=900.0) for spark in ("3.5.9", "4.1.4", "4.3.0")),
     replace(UPGRADE, airflow="3.3.2", spark="4.2.1"),
+    replace(UPGRADE, airflow="3.2.2"),
     GOOD,
 ]
 
@@ -32,7 +33,7 @@ def test_last_line_counts_minor_versions(capsys: pytest.CaptureFixture[str]) -> 
     proof.write(installations=INSTALLATIONS, upgrade=[UPGRADE])
     assert proof.main() == 0
     assert capsys.readouterr().out == (
-        "install: pythons=3 sparks=4 airflows=1 missing=0 duplicates=0 upgrade_lost=0 upgrade_doubled=0 "
+        "install: pythons=3 sparks=4 airflows=2 missing=0 duplicates=0 upgrade_lost=0 upgrade_doubled=0 "
         "first_record_s=130\n"
     )
 
@@ -42,6 +43,7 @@ def test_last_line_counts_minor_versions(capsys: pytest.CaptureFixture[str]) -> 
     [
         (INSTALLATIONS[1:], UPGRADE, "pythons=2: the goal is 3"),
         ([each for each in INSTALLATIONS if each.spark != "3.5.9"], UPGRADE, "sparks=3: the goal is 4"),
+        ([each for each in INSTALLATIONS if each.airflow != "3.2.2"], UPGRADE, "airflows=1: the goal is 2"),
         ([*INSTALLATIONS, replace(GOOD, arrived=99)], UPGRADE, "missing=1: the goal is 0"),
         ([*INSTALLATIONS, replace(GOOD, duplicates=2)], UPGRADE, "duplicates=2: the goal is 0"),
         (INSTALLATIONS, replace(UPGRADE, arrived=97), "upgrade_lost=3: the goal is 0"),

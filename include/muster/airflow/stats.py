@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
 
+from muster.airflow.older import STATS
 from muster.coordinator.reports import AdvanceReport, Change, ConsumersReport, PartitionsReport, PlanReport
 from muster.core.model import State
 from muster.edges.consul import ConsulError
@@ -85,15 +85,15 @@ class CoordinatorStats:
     def _incr(self, name: str, count: int, **tags: str) -> None:
         if count:
             for stat, tagged in self._names(name, tags):
-                stats.incr(stat, count, tags=tagged)
+                STATS.incr(stat, count, tags=tagged)
 
     def _gauge(self, name: str, value: float, **tags: str) -> None:
         for stat, tagged in self._names(name, tags):
-            stats.gauge(stat, value, tags=tagged)
+            STATS.gauge(stat, value, tags=tagged)
 
     def _timing(self, name: str, seconds: float, **tags: str) -> None:
         for stat, tagged in self._names(name, tags):
-            stats.timing(stat, timedelta(seconds=seconds), tags=tagged)
+            STATS.timing(stat, timedelta(seconds=seconds), tags=tagged)
 
     def _names(self, name: str, tags: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
         yield f"{PREFIX}.{name}", {"cluster": self._cluster, **tags}

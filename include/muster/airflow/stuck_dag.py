@@ -19,7 +19,7 @@ from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import DAG, Context, get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail, update_hitl_detail_response
 from airflow.triggers.base import TriggerEvent
 from asgiref.sync import sync_to_async
@@ -27,6 +27,7 @@ from asgiref.sync import sync_to_async
 from muster.airflow.base_trigger import SETTLED, MusterTrigger, event
 from muster.airflow.command_dags import EVENTS, carry_out_in_run
 from muster.airflow.coordinator_dag import stuck
+from muster.airflow.older import AWAITS_INPUT
 from muster.commands.command import Actor, CommandError
 from muster.commands.table import COMMANDS
 from muster.core.parking import Answer
@@ -190,7 +191,7 @@ class AskAPerson(HITLOperator):
         """Put the question, and wait for the answer in the triggerer."""
         try:
             super().execute(context)
-        except TaskAwaitingInput:  # a wait in which no code of ours would run
+        except AWAITS_INPUT:  # a wait in which no code of ours would run
             ti_id = str(context["ti"].id)
             self.defer(
                 trigger=self._trigger(ti_id=ti_id),

@@ -19,6 +19,7 @@ from asgiref.sync import sync_to_async
 
 from muster.airflow.base_trigger import SETTLED, MusterTrigger, event
 from muster.airflow.driver_log import DriverLog
+from muster.airflow.older import kill_if_cancelled
 from muster.airflow.presence import Presence
 from muster.airflow.processes import Life, ProcessRef, this_host
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
@@ -124,13 +125,17 @@ class ConsumerTrigger(MusterTrigger):
     async def on_kill(self) -> None:
         """Stop the consumer in order, because a person marked the task, or cleared it.
 
-        Airflow 3.3 cancels this coroutine with every turn of the triggerer's loop, about once a second, until it
+        Airflow cancels this coroutine with every turn of the triggerer's loop, about once a second, until it
         ends. So the stop is a task of its own which such a cancellation does not reach.
         """
         stop = asyncio.create_task(self._stop())
         _stops.add(stop)
         stop.add_done_callback(_stops.discard)
         self.log.info(await asyncio.shield(stop))
+
+    async def cleanup(self) -> None:
+        """Stop the consumer as `on_kill` does where Airflow does not call that."""
+        await kill_if_cancelled(self)
 
     def _life(self) -> Life:
         return Life.UNKNOWN if self.driver is None else ProcessRef(*self.driver).life()
@@ -174,7 +179,7 @@ class ConsumerTrigger(MusterTrigger):
     async def _ask_ahead(self, ti: Any) -> None:
         """Ask what `_still_wanted` asks, once in the life of a triggerer, before a person waits for the answer.
 
-        At the first question Airflow 3.3 builds its whole execution API in the triggerer's supervisor. That takes
+        At the first question Airflow builds its whole execution API in the triggerer's supervisor. That takes
         seconds, on a busy machine most of a minute, and until it is done no trigger is started or ended.
         """
         try:

@@ -25,7 +25,7 @@ class Tested:
 
 TESTED: Mapping[str, Tested] = {
     "Python": Tested("3.11", "3.13", "all tests on 3.11; the installation on all three"),
-    "Airflow": Tested("3.3", "3.3", "all tests"),
+    "Airflow": Tested("3.2", "3.3", "all tests on 3.3; an installation and a hand-over with 3.2"),
     "Spark": Tested(
         "3.5",
         "4.3",
