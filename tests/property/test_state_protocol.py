@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.state_world import (
     OF_SEVERAL,
     RULES,
     TOPICS,
+    TP,
     BrokenError,
     Owner,
     Record,
@@ -70,6 +72,22 @@ def test_store_of_a_lost_end_is_restored(tmp_path: Path, rule: str) -> None:
 
     tell(story, rule)
     assert rule or world.truth.places["t"].offset == len(world.input["t"])
+
+
+@pytest.mark.parametrize("rule", ["", "afresh"])
+def test_lost_commit_is_not_taken_from_a_store(tmp_path: Path, rule: str) -> None:
+    """The changelog loses a commit, and aborted transactions take its offsets. The host that has it starts again."""
+    world = World(tmp_path, 0, rule)
+    with leaving_out(rule):
+        drive(world, 0)
+        start = world.starts.pop()
+        world.log = [each for each in world.log if each[0] < start]
+        world.harmed = True
+        owner = world.assigned = Owner(world, 0, 0)
+        for _ in islice(owner.life(), 3):  # it reads the group, claims, and takes the shard up
+            pass
+        assert bool(owner.states.status()[TP].differs) is not bool(rule)
+        owner.close()
 
 
 @pytest.mark.parametrize("rule", ["", "age"])

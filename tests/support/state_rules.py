@@ -29,7 +29,7 @@ def leaving_out(rule: str) -> Iterator[None]:
         "rebuild": ("moved", lambda now, *more: replace(_moved(now, *more), rebuild=now.rebuild)),
         "history": ("follows", lambda *_: True),
         "choice": ("take_up", _take_any_choice),
-        "afresh": ("_is_outdated", lambda found, *more: _outdated(replace(found, chosen=""), *more)),
+        "afresh": ("_is_outdated", lambda _, read, before: bool(read) and not shards.follows(read, before)),
         "orphans": ("take_up", lambda *what: _taken(*what[:5])),
     }
     name, value = patches.get(rule, ("take_up", shards.take_up))
@@ -44,7 +44,7 @@ def _with_places(new: Position, old: Position | None, name: str) -> Position:
     return replace(new, places={t: replace(place, **{name: values[t]}) for t, place in new.places.items()})
 
 
-_taken, _moved, _outdated = shards.take_up, shards.moved, shards._is_outdated
+_taken, _moved = shards.take_up, shards.moved
 
 
 Found = Mapping[str, Committed | None]

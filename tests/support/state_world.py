@@ -18,7 +18,8 @@ history break a promise:
 - number: the group has that number, too
 - once: a seek whose id is in the position was carried out, though it is still asked for
 - choice: such a seek is no choice where the two differ
-- afresh: a choice restores the store of the host that carries it out
+- afresh: a store with a commit that the changelog has lost is restored, and that of the host that carries a choice
+  out
 - orphans: keys without a position are not read
 - history: a store of another history is restored
 - age: a store that was not current for long is restored
@@ -384,8 +385,8 @@ class Changelog:
 
     def read(self, begin: int, _wanted: object) -> Iterator[Read]:
         if begin < self.end:
-            found = [(key, value) for offset, key, value, _ in self.world.log if begin <= offset < self.end]
-            yield Read(found, self.end)
+            found = [each for each in self.world.log if begin <= each[0] < self.end]
+            yield Read([each[1:3] for each in found], self.end, max((each[0] for each in found), default=-1))
 
     def close(self) -> None:
         pass

@@ -306,10 +306,11 @@ def last_value(
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Records of a changelog in order, and the offset after them."""
+    """Records of a changelog in order, the offset after them, and that of the last one, -1 without records."""
 
     records: list[tuple[bytes, bytes | None]]
     upto: int
+    last: int = -1
 
 
 class ChangelogReader:
@@ -350,19 +351,21 @@ class ChangelogReader:
         self._consumer.assign([_TopicPartition(*self._place, at)])
         heard = given = time.monotonic()
         records: list[tuple[bytes, bytes | None]] = []
-        size = 0
+        size, last = 0, -1
         while at < self.end and wanted():
             messages = self._consumer.consume(TAKEN, 0.2)
             now = time.monotonic()
             if messages:
-                taken = [(one.key() or b"", one.value()) for one in messages if one.error() is None]
+                good = [one for one in messages if one.error() is None]
+                taken = [(one.key() or b"", one.value()) for one in good]
+                last = (good[-1].offset() or 0) if good else last
                 heard, at = now, self._after(messages, len(taken) < len(messages), at)
                 size += sum([len(key) + len(value or b"") for key, value in taken])
                 records += taken
             enough = len(records) >= AT_ONCE or size >= BYTES_AT_ONCE or now - given > SECONDS_AT_ONCE
             if (records and enough) or at >= self.end:
-                yield Read(records, at)
-                records, size = [], 0
+                yield Read(records, at, last)
+                records, size, last = [], 0, -1
                 heard = given = time.monotonic()
             elif now - heard > self._settings.operation_timeout:
                 raise self._error(KafkaError_(KafkaError_._TIMED_OUT, "no answer in time"))

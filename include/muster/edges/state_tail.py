@@ -78,7 +78,8 @@ class ChangelogTail:
             offset = message.offset() or 0
             if error is None:
                 found.records.append((message.key() or b"", message.value()))
-            reads[place] = Read(found.records, max(found.upto, offset + (error is None)))
+            last = offset if error is None else found.last
+            reads[place] = Read(found.records, max(found.upto, offset + (error is None)), last)
         return reads, failed
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ def _read(
                 continue
             heard = time.monotonic()
             mark, position = bring_on(
-                store, mark, Read(read.records, max(read.upto, mark.upto)), fresh, mark.current, where
+                store, mark, replace(read, upto=max(read.upto, mark.upto)), fresh, mark.current, where
             )
             last = position is not None and position.seq == wanted.seq
             behind = (

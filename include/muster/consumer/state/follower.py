@@ -189,7 +189,7 @@ class Follower:
                 return
             end = tail.seen_end(where) or read.upto
             current = self._states.wall() if read.upto >= end else one.mark.current
-            read = Read(read.records, max(read.upto, one.mark.upto))
+            read = replace(read, upto=max(read.upto, one.mark.upto))
             mark, position = bring_on(
                 one.store, one.mark, read, one.fresh, current, f"changelog {where[0]!r}"
             )

@@ -232,12 +232,13 @@ class States(Stateless):
         try:
             before = store.mark
             first = before.upto
-            mark, position = self._read(tp, asked, store, before, position, reader, wanted)
+            mark, read = self._read(tp, asked, store, before, reader, wanted)
+            position = read or position
             found = _compared(store, position, asked, reader.end)
-            if mark.upto >= reader.end and _is_outdated(found, position, before):
+            if mark.upto >= reader.end and _is_outdated(found, read, before):
                 store.clear(self.wall())
                 first = 0
-                mark, position = self._read(tp, asked, store, store.mark, None, reader, wanted)
+                mark, position = self._read(tp, asked, store, store.mark, reader, wanted)
                 found = _compared(store, position, asked, reader.end)
             if mark.upto < reader.end:
                 return None
@@ -265,18 +266,20 @@ class States(Stateless):
         asked: ToRestore,
         store: Store,
         mark: Mark,
-        position: Position | None,
         reader: ChangelogReader,
         wanted: Callable[[], bool],
     ) -> tuple[Mark, Position | None]:
-        """Bring a store from `mark` to the end of its changelog, or as far as that is `wanted`."""
-        first, fresh = mark.upto, mark.upto == 0
+        """Bring a store from `mark` to the end of its changelog, or as far as that is `wanted`; return where it is
+        then, and the last position that was read. The last record that the store has is read again."""
+        first, fresh, position = mark.upto, mark.upto == 0, None
         self.restores.came(tp, asked.claim_epoch, 0, reader.end - first)
-        for read in reader.read(mark.upto, wanted):
+        for read in reader.read(max(0, mark.last), wanted):
+            read = replace(read, upto=max(read.upto, mark.upto))  # noqa: PLW2901  what is read again is known
             current = self.wall() if read.upto >= reader.end else mark.current
             mark, found = bring_on(store, mark, read, fresh, current, reader.where)
             position = found or position
-            self.restores.came(tp, asked.claim_epoch, mark.upto - first, reader.end - first)
+            if mark.upto > first:
+                self.restores.came(tp, asked.claim_epoch, mark.upto - first, reader.end - first)
             self.stores.copies.came(tp, mark.upto, reader.end)
         return mark, position
 
@@ -460,6 +463,7 @@ class States(Stateless):
         after = replace(
             shard.mark,
             upto=landed.end,
+            last=landed.end - 2,  # the position, before the transaction's marker
             seq=of.position.seq,
             history=of.position.history,
             current=self.wall(),
@@ -555,9 +559,14 @@ def _compared(store: Store, position: Position | None, asked: ToRestore, end: in
     return take_up(position, asked.committed, asked.topic_ids, asked.seek, end, rebuild)
 
 
-def _is_outdated(found: TakenUp, position: Position | None, before: Mark) -> bool:
+def _is_outdated(found: TakenUp, read: Position | None, before: Mark) -> bool:
     """Tell whether a store that had `before` is to be restored from the beginning: it was filled under another
-    history, or a person has chosen, who gets what the changelog has, on whichever host."""
-    if found.chosen and before.upto:
-        return True
-    return position is not None and not follows(position, before)
+    history, or has a commit that the changelog has lost; or a person has chosen, who gets what the changelog has, on
+    whichever host. `read` is the last position that the changelog has from the store's last record on.
+
+    Each transaction ends with a position. So one is there, unless the end with that record is gone; transactions that
+    were aborted since may have filled its offsets.
+    """
+    if not before.upto:
+        return False
+    return bool(found.chosen) or read is None or not follows(read, before)

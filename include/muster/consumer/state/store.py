@@ -48,14 +48,15 @@ Change = tuple[bytes, bytes | None]
 class Mark:
     """Which part of which changelog a store holds.
 
-    `upto` is the next offset of the changelog to read, `seq` and `history` are those of the last position that it
-    has read, `current` is when it last was known to have everything (or began with nothing), in seconds since the
-    epoch.
+    `upto` is the next offset of the changelog to read, `last` that of the last record that it has (-1: none), `seq`
+    and `history` are those of the last position that it has read, `current` is when it last was known to have
+    everything (or began with nothing), in seconds since the epoch.
     """
 
     identity: str
     boot: str = ""
     upto: int = 0
+    last: int = -1
     seq: int = -1
     history: str = ""
     current: float = 0.0

@@ -96,7 +96,8 @@ class Stores:
             raise
         try:
             mark, position = store.mark, position_in(store.reader())
-            if not self._is_young(mark) or mark.upto > end or not _whole(mark, position):
+            unknown = mark.upto > 0 > mark.last  # it has nothing, or was written before this was kept
+            if unknown or not self._is_young(mark) or mark.upto > end or not _whole(mark, position):
                 store.clear(self.wall())
                 position = None
         except BaseException:
@@ -185,6 +186,7 @@ def bring_on(
     after = replace(
         mark,
         upto=read.upto,
+        last=max(read.last, mark.last),
         seq=mark.seq if position is None else position.seq,
         history=position.history if fresh and position is not None else mark.history,
         current=current,
