@@ -79,7 +79,7 @@ class Machine(RuleBasedStateMachine):
             self.do("fail_on_data_loss")
         if batches:
             self.do("batches_within", batches)
-        if keeps == "state":
+        if keeps == "state" and commits == "fenced":
             self.do("keep_state")
         for consumer in running:
             self.do("start", consumer, "current", "new", second_host if consumer == "b" else HOSTS[0])
@@ -168,7 +168,7 @@ class Machine(RuleBasedStateMachine):
             (
                 *("hung", "no_consul", "check_fails", "no_answer", "no_zookeeper", "lags", "slow"),
                 *("no_kafka", "unheard_commits", "slow_claims", "slow_claims", "commits_fail"),
-                "old_offsets",
+                *("old_offsets", "slow_restores"),
             )
         ),
     )
@@ -262,6 +262,20 @@ class Machine(RuleBasedStateMachine):
     def delete_offsets(self, topic: str, partition: str) -> None:
         self.do("delete_offsets", topic, partition)
 
+    @precondition(lambda self: self.world.state)
+    @rule(
+        host=hosts,
+        what=st.sampled_from(("wipe_stores", "age_stores", "age_stores", "reboot")),
+        back=st.sampled_from(("1", "2", "8")),
+    )
+    def stores(self, host: str, what: str, back: str) -> None:
+        self.do(what, host, *([back] if what == "age_stores" else []))
+
+    @precondition(lambda self: self.world.state)
+    @rule(topic=topics, partition=st.sampled_from(("0", "1")))
+    def lose_changelog(self, topic: str, partition: str) -> None:
+        self.do("lose_changelog", topic, partition)
+
     # -- persons ----------------------------------------------------------------------------------------------
 
     @rule(consumer=ids, how=st.sampled_from(("key", "maintenance")))
@@ -287,8 +301,8 @@ class Machine(RuleBasedStateMachine):
     @rule(
         topic=topics,
         partition=st.sampled_from(("0", "1")),
-        to=st.sampled_from(("-2", "-2", "+3", "earliest", "latest")),
-        how=st.sampled_from(("", "", "rebuild")),
+        to=st.sampled_from(("-2", "-2", "+3", "earliest", "latest", "changelog")),
+        how=st.sampled_from(("", "", "rebuild", "skip")),
         then=st.sampled_from(("waits", "waits", "waits", "goes on", "taken back", "brought back")),
     )
     def seek(self, topic: str, partition: str, to: str, how: str, then: str) -> None:

@@ -22,6 +22,7 @@ from muster.edges.kafka import NO_METADATA, Identities, KafkaError, TopicListing
 from muster.edges.kafka_admin import PartitionError
 from muster.settings.connections import KafkaSettings
 from tests.faults.model.kafka import Brokers
+from tests.faults.model.state import Message
 from tests.faults.model.threads import CONCURRENT, THREADING, TIME, at_work, copy_of, wait_until
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class Transactions:
         self.name = name
         self.known = (0, -1)
         self.item: Any = None
+        self.queued: list[tuple[tuple[Any, ...], Any]] = []
+        """What is to be written to a changelog, with who is told of it."""
+        self.written: list[tuple[bytes, bytes | None]] = []
+        """What the transaction has written to it."""
         self.stuck = False
         self.unheard = False
         """The broker has committed, but its answer was lost."""
@@ -71,6 +76,22 @@ class Transactions:
 
     def begin_transaction(self) -> None:
         self.item = None
+        self.queued, self.written = [], []
+
+    def produce(self, *record: Any, on_delivery: Any = None) -> None:
+        self.queued.append((record, on_delivery))
+
+    def flush(self, timeout: float) -> int:
+        if self.process.cut_off_from_kafka:
+            return len(self.queued)
+        self._reach_as_owner()
+        for (topic, value, key, partition), told in self.queued:
+            at = self._reach().changelog(topic, partition).write(self.name, key, value)
+            self.written.append((key, value))
+            if told is not None:
+                told(None, Message(at))
+        self.queued = []
+        return 0
 
     def send_offsets_to_transaction(self, items: list[Any], metadata: object, timeout: float) -> None:
         wait_until(lambda: not self.stuck)
@@ -86,9 +107,9 @@ class Transactions:
             self.unheard = False
             return
         self._reach_as_owner()
-        self.process.world.commit(
-            self.process, self.key, self.group, Committed(self.item.offset, self.item.metadata or "")
-        )
+        committed = Committed(self.item.offset, self.item.metadata or "")
+        self.process.world.commit(self.process, self.key, self.group, committed, self.written)
+        self._reach().end_transaction(self.name, lands=True)
         if self.process.faults.unheard_commits:
             self.unheard = True
             raise KafkaException(Reason(Reason._TIMED_OUT, "no answer", retriable=True))
@@ -97,6 +118,7 @@ class Transactions:
         if self.name not in self._reach().producers:
             self.init_transactions(timeout)
         self._reach_as_owner()
+        self._reach().end_transaction(self.name, lands=False)
         self.item = None
 
     def _reach(self) -> Brokers:
@@ -165,7 +187,7 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
     """The real one, over simulated producers, which tells the watchman of calls and refusals."""
 
     def __init__(self, process: Committing, group: Group) -> None:
-        super().__init__(KAFKA, "c", group)
+        super().__init__(KAFKA, "c", group, process.agent.states.topics)
         self.process = process
         self.opened: list[Transactions] = []
 
@@ -181,6 +203,7 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
             fence = self._fences.get(key)
             if fence is not None and fence.call is None and not (fence.claims_again or fence.lost):
                 self.process.calls(key)
+        own = {key for key in offsets if (fence := self._fences.get(key)) and self._is_taken_up_again(fence)}
         outcome: CommitOutcome = super().commit(offsets, metadata, *further, **named)
         for key in outcome.failed:
             fence = self._fences.get(key)
@@ -189,8 +212,14 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
                 # A claim has failed, or the producer is lost: what was known before its end counts no more.
                 self.process.calls(key)
         for key in outcome.refused:
-            self.process.refused(key, self._seeks_back(key, Committed(offsets[key], metadata.get(key, ""))))
+            back = self._seeks_back(key, Committed(offsets[key], metadata.get(key, "")))
+            self.process.refused(key, back or key in own)
         return outcome
+
+    @staticmethod
+    def _is_taken_up_again(fence: Any) -> bool:
+        """Whether the producer of a shard is lost, or may be stuck: then it is refused."""
+        return fence.has_state and bool(fence.lost or (fence.call is not None and not fence.call.done()))
 
     def _seeks_back(self, key: TopicPartition, ours: Committed) -> bool:
         """Whether a producer was replaced that was to carry a seek out to before what the group has."""
@@ -252,7 +281,8 @@ class SimulatedPlace(committer.PlaceWorker):  # type: ignore[misc]  # a copy of 
         commits = Fenced(process, group) if process.agent.fencing else Guarded(process, group)
         self.process = process
         self.fenced = commits if isinstance(commits, Fenced) else None
-        super().__init__(process.agent, "c", place, group, commits, threading.Event())
+        states: Any = process.states
+        super().__init__(process.agent, "c", place, group, commits, threading.Event(), states=states)
 
     def go_on(self) -> None:
         with at_work(self.process):

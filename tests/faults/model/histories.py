@@ -7,7 +7,7 @@ how commits are made; `SETTING` applies otherwise. Some lines stand for several 
 
 from __future__ import annotations
 
-from tests.faults.model.flow_mutations import HISTORIES
+from tests.faults.model import flow_mutations, state_mutations
 from tests.faults.model.world import ASSIGNORS, Event, Model
 
 SETTING = "sticky/0/"
@@ -152,8 +152,9 @@ work/a
 """
 """A producer of a is stuck, and b gets its partition while the initialisation of its replacement is under way."""
 
-MISTAKES: dict[str, str] = {
-    "hand_over_before_the_close_is_confirmed": """
+MISTAKES: dict[str, str] = (
+    {
+        "hand_over_before_the_close_is_confirmed": """
 settled/a
 start/b
 everybody
@@ -161,7 +162,7 @@ fault/a/slow
 coordinate/first/end
 everybody
 """,
-    "ignore_the_epoch": """
+        "ignore_the_epoch": """
 settled/a/b
 fault/a/lags
 partitions/t/4
@@ -182,7 +183,7 @@ zookeeper_round/a/one
 zookeeper_round/a/one
 zookeeper_round/a/one
 """,
-    "write_what_an_earlier_session_read": """
+        "write_what_an_earlier_session_read": """
 start/a
 everybody
 coordinate/first/before
@@ -198,7 +199,7 @@ coordinate/second/before
 coordinate/second/before
 coordinate/first/end
 """,
-    "forget_the_version_check": """
+        "forget_the_version_check": """
 settled/a
 start/b
 everybody
@@ -209,7 +210,7 @@ everybody
 coordinate/second/end
 coordinate/first/after
 """,
-    "trust_an_empty_list": """
+        "trust_an_empty_list": """
 settled/a
 start/b
 everybody
@@ -221,7 +222,7 @@ coordinate/second/end
 coordinate/second/end
 everybody
 """,
-    "give_away_on_an_unreachable_status": """
+        "give_away_on_an_unreachable_status": """
 settled/a
 start/b
 everybody
@@ -231,14 +232,14 @@ coordinate/first/after
 coordinate/first/end
 everybody
 """,
-    "give_at_once_what_an_absent_owner_had": """
+        "give_at_once_what_an_absent_owner_had": """
 range/8/
 start/a
 joins/b
 isolate/a/key
 coordinate/second/end
 """,
-    "forget_who_is_closing_when_restarted": """
+        "forget_who_is_closing_when_restarted": """
 failover/0/
 settled/a
 start/b
@@ -248,7 +249,7 @@ coordinate/first/after
 coordinate/first/end
 everybody
 """,
-    "write_while_consul_is_out_of_reach": """
+        "write_while_consul_is_out_of_reach": """
 settled/a
 start/b
 everybody
@@ -258,7 +259,7 @@ consul_away
 fault/a/slow
 coordinate/first/end
 """,
-    "place_orphans_without_waiting_for_to_close": """
+        "place_orphans_without_waiting_for_to_close": """
 load-aware/0/
 settled/a
 start/b
@@ -270,7 +271,7 @@ start/c
 round
 everybody
 """,
-    "report_closed_before_the_commit": """
+        "report_closed_before_the_commit": """
 settled/a
 fault/a/no_kafka
 everybody
@@ -278,14 +279,14 @@ start/b
 round
 everybody
 """,
-    "report_closed_while_a_batch_is_under_way": """
+        "report_closed_while_a_batch_is_under_way": """
 settled/a
 fault/a/slow
 start/b
 round
 everybody
 """,
-    "take_up_again_before_it_is_closed": """
+        "take_up_again_before_it_is_closed": """
 settled/a
 fault/a/no_kafka
 everybody
@@ -293,7 +294,7 @@ fail_query/a
 fault/a/no_kafka
 fail_query/a
 """,
-    "begin_before_it_is_claimed": """
+        "begin_before_it_is_claimed": """
 start/a
 everybody
 fault/a/no_kafka
@@ -302,10 +303,10 @@ everything/a
 fault/a/no_kafka
 fail_query/a
 """,
-    "go_on_behind_a_gap_unasked": GAP,
-    "forget_to_ask_about_a_gap": GAP,
-    "forget_to_fence": COMMIT_AFTER_HANDOVER,
-    "replace_stuck_producers_unasked": """
+        "go_on_behind_a_gap_unasked": GAP,
+        "forget_to_ask_about_a_gap": GAP,
+        "forget_to_fence": COMMIT_AFTER_HANDOVER,
+        "replace_stuck_producers_unasked": """
 settled/a
 everybody
 fault/a/hung
@@ -320,29 +321,29 @@ work/a
 time/9
 work/a
 """,
-    "abort_what_kafka_has_forgotten": FORGOTTEN_AFTER_HANDOVER,
-    "replace_forgotten_producers_unasked": FORGOTTEN_AFTER_HANDOVER,
-    "refuse_what_kafka_has_forgotten": """
+        "abort_what_kafka_has_forgotten": FORGOTTEN_AFTER_HANDOVER,
+        "replace_forgotten_producers_unasked": FORGOTTEN_AFTER_HANDOVER,
+        "refuse_what_kafka_has_forgotten": """
 settled/a
 everybody
 forget_producers
 everybody
 """,
-    "try_again_what_kafka_has_forgotten": """
+        "try_again_what_kafka_has_forgotten": """
 settled/a
 everybody
 forget_producers
 everybody
 """,
-    "close_without_a_last_look": OFFSETS_DELETED_BEFORE_THE_END,
-    "take_a_deleted_offset_for_a_deleted_topic": OFFSETS_DELETED_BEFORE_THE_END,
-    "begin_again_without_the_offset_that_was_deleted": """
+        "close_without_a_last_look": OFFSETS_DELETED_BEFORE_THE_END,
+        "take_a_deleted_offset_for_a_deleted_topic": OFFSETS_DELETED_BEFORE_THE_END,
+        "begin_again_without_the_offset_that_was_deleted": """
 settled/a
 everybody
 delete_offsets/t/all
 fail_query/a
 """,
-    "read_on_whatever_becomes_of_commits": """
+        "read_on_whatever_becomes_of_commits": """
 settled/a
 fault/a/no_consul
 stick/a
@@ -354,7 +355,7 @@ everything/a
 time/31
 everything/a
 """,
-    "repeat_a_claim_by_what_was_known_before_its_end": """
+        "repeat_a_claim_by_what_was_known_before_its_end": """
 settled/a/b
 joins/c
 exclude/a/t
@@ -372,7 +373,7 @@ coordinate/first/end
 start/c/current/new/A
 coordinate/first/before
 """,
-    "commit_by_a_replacement_unasked": """
+        "commit_by_a_replacement_unasked": """
 settled/a
 everybody
 stick/a
@@ -396,8 +397,8 @@ fault/a/slow_claims
 fault/a/hung
 work/a
 """,
-    "commit_what_the_group_is_ahead_of": "sticky/0//guarded" + COMMIT_AFTER_HANDOVER,
-    "take_back_at_once_what_was_refused": """
+        "commit_what_the_group_is_ahead_of": "sticky/0//guarded" + COMMIT_AFTER_HANDOVER,
+        "take_back_at_once_what_was_refused": """
 settled/a
 everybody
 fault/a/no_kafka
@@ -418,7 +419,7 @@ zookeeper_round/a/full
 consul_round/a
 work/a
 """,
-    "take_a_commit_that_is_not_allowed_for_made": """
+        "take_a_commit_that_is_not_allowed_for_made": """
 settled/a
 everybody
 fault/a/commits_fail
@@ -428,7 +429,7 @@ start/b
 round
 everybody
 """,
-    "ignore_pins": """
+        "ignore_pins": """
 start/a
 start/b
 round
@@ -439,21 +440,21 @@ pin/t/2/b
 pin/u/0/a
 pin/u/1/a
 """,
-    "forget_exclusions": """
+        "forget_exclusions": """
 start/a
 start/b
 round
 everybody
 exclude/a/t
 """,
-    "touch_what_does_not_move": """
+        "touch_what_does_not_move": """
 settled/a
 partitions/t/4
 coordinate/first/after
 coordinate/first/after
 zookeeper_round/a/watches
 """,
-    "take_up_by_what_was_read_before": """
+        "take_up_by_what_was_read_before": """
 settled/a/b
 isolate/b/key
 consul_round/b
@@ -468,7 +469,7 @@ everything/a
 isolate/b/key
 consul_round/b
 """,
-    "believe_the_agent_before_the_servers": """
+        "believe_the_agent_before_the_servers": """
 settled/a
 crash/a
 agent/A/behind
@@ -479,7 +480,7 @@ everything/a
 everything/a
 everything/a
 """,
-    "rank_by_registration": """
+        "rank_by_registration": """
 agent/A/behind
 start/a/current/new/A
 everything/a
@@ -505,21 +506,21 @@ zookeeper_round/a-/full
 coordinate/first/end
 everything/b
 """,
-    "take_up_before_it_is_live": """
+        "take_up_before_it_is_live": """
 settled/a
 crash/a
 checks
 start/a
 zookeeper_round/a/full
 """,
-    "do_not_wait_for_the_predecessor": """
+        "do_not_wait_for_the_predecessor": """
 settled/a
 start/a
 everything/a
 everything/a
 everything/a
 """,
-    "report_closed_for_the_predecessor": """
+        "report_closed_for_the_predecessor": """
 settled/a
 start/b
 everybody
@@ -528,7 +529,7 @@ start/a
 everything/a
 coordinate/first/end
 """,
-    "lose_patience_with_the_predecessor": """
+        "lose_patience_with_the_predecessor": """
 settled/a
 fault/a/slow
 start/a
@@ -539,7 +540,7 @@ takeover_round/a
 everything/a
 everything/a
 """,
-    "forget_the_predecessor_of_the_predecessor": """
+        "forget_the_predecessor_of_the_predecessor": """
 settled/a
 fault/a/slow
 start/a
@@ -551,7 +552,7 @@ everything/a
 everything/a
 everything/a
 """,
-    "believe_a_predecessor_that_holds_nothing_now": """
+        "believe_a_predecessor_that_holds_nothing_now": """
 settled/a/b
 everybody
 crash/a
@@ -565,21 +566,21 @@ everything/a
 zookeeper_round/a-/full
 work/a-
 """,
-    "seem_gone_while_taking_over": """
+        "seem_gone_while_taking_over": """
 settled/a
 start/a
 everything/a
 """,
-    "go_on_though_isolated": """
+        "go_on_though_isolated": """
 settled/a
 isolate/a/key
 consul_round/a
 """,
-    "go_on_though_replaced": """
+        "go_on_though_replaced": """
 settled/a
 start/a
 """,
-    "balance_in_the_middle_of_a_rebalance": """
+        "balance_in_the_middle_of_a_rebalance": """
 settled/a
 fault/a/slow
 start/b
@@ -588,18 +589,18 @@ coordinate/first/after
 start/c
 round
 """,
-    "take_only_to_give_back": """
+        "take_only_to_give_back": """
 settled/a/b
 everybody
 joins/c
 round
 """,
-    "forget_to_close_what_vanished": """
+        "forget_to_close_what_vanished": """
 settled/a
 partitions/t/2
 coordinate/first/end
 """,
-    "delete_partitions_that_others_found": """
+        "delete_partitions_that_others_found": """
 settled/a
 partitions/u/1
 coordinate/second/before
@@ -607,21 +608,21 @@ partitions/u/3
 coordinate/first/end
 coordinate/second/end
 """,
-    "rely_on_watches": """
+        "rely_on_watches": """
 settled/a
 partitions/t/4
 coordinate/first/after
 coordinate/first/after
 zookeeper_round/a/lost
 """,
-    "forget_an_absent_new_owner": """
+        "forget_an_absent_new_owner": """
 settled/a
 start/b
 everybody
 coordinate/first/after
 crash/b
 """,
-    "take_at_once_from_an_owner_that_fails_its_check": """
+        "take_at_once_from_an_owner_that_fails_its_check": """
 start/a/current/new/A
 start/b/current/new/B
 round
@@ -632,7 +633,7 @@ agent/A/restarted
 coordinate/first/end
 everybody
 """,
-    "do_not_wait_for_an_isolated_owner": """
+        "do_not_wait_for_an_isolated_owner": """
 settled/a/b
 round
 everybody
@@ -643,7 +644,7 @@ zookeeper_round/a/full
 coordinate/first/end
 everything/b
 """,
-    "plan_without_asking_when_the_state_is_lost": """
+        "plan_without_asking_when_the_state_is_lost": """
 settled/a
 everybody
 start/b/current/new/A
@@ -656,7 +657,7 @@ round
 everybody
 everybody
 """,
-    "ignore_that_zookeeper_went_back": """
+        "ignore_that_zookeeper_went_back": """
 settled/a
 everybody
 start/b/current/new/A
@@ -669,7 +670,7 @@ round
 everybody
 everybody
 """,
-    "obey_what_is_written_over_a_backup": """
+        "obey_what_is_written_over_a_backup": """
 settled/a/b
 everybody
 joins/c
@@ -680,13 +681,13 @@ restore/3/t
 everybody
 everybody
 """,
-    "stay_silent_on_another_group": """
+        "stay_silent_on_another_group": """
 settled/a/b
 round
 everybody
 group/h
 """,
-    "freeze_on_a_planning_error": """
+        "freeze_on_a_planning_error": """
 settled/a/b
 round
 everybody
@@ -694,7 +695,7 @@ last
 assignor/fails
 crash/b
 """,
-    "trust_the_clock_of_any_worker": """
+        "trust_the_clock_of_any_worker": """
 sticky/8/
 settled/a/b
 round
@@ -705,7 +706,7 @@ checks
 coordinate/first/end
 clock_of/first/0
 """,
-    "announce_leaving_though_replaced": """
+        "announce_leaving_though_replaced": """
 start/a/current/new/A
 start/b/current/new/B
 round
@@ -728,7 +729,7 @@ time/6
 everybody
 everybody
 """,
-    "deregister_before_the_query_has_ended": """
+        "deregister_before_the_query_has_ended": """
 settled/a/b
 round
 everybody
@@ -740,7 +741,7 @@ everybody
 time/30
 everybody
 """,
-    "deregister_before_the_older_process_has_closed": """
+        "deregister_before_the_older_process_has_closed": """
 settled/a/b
 everybody
 everything/b
@@ -752,7 +753,7 @@ everything/b
 everybody
 coordinate/first/end
 """,
-    "let_claims_land_late": """
+        "let_claims_land_late": """
 start/a/current/new/A
 everybody
 fault/a/slow_claims
@@ -763,15 +764,15 @@ consul_round/a
 fault/a/slow_claims
 work/a
 """,
-    "let_replacements_land_late": REFUSED_WHILE_REPLACED,
-    "read_on_in_another_topic_of_the_name": """
+        "let_replacements_land_late": REFUSED_WHILE_REPLACED,
+        "read_on_in_another_topic_of_the_name": """
 settled/a/b
 round
 everybody
 recreate_topic/t/3/large
 everybody
 """,
-    "commit_by_the_name_of_the_topic": """
+        "commit_by_the_name_of_the_topic": """
 settled/a
 everybody
 everything/a
@@ -782,7 +783,7 @@ recreate_topic/t/3/small
 work/a
 work/a
 """,
-    "keep_what_can_be_committed_no_more": """
+        "keep_what_can_be_committed_no_more": """
 settled/a
 everybody
 fault/a/slow
@@ -790,7 +791,7 @@ delete_topic/t
 start/b/current/new/A
 everybody
 """,
-    "give_only_when_all_is_closed": """
+        "give_only_when_all_is_closed": """
 settled/a/b
 round
 everybody
@@ -801,7 +802,7 @@ fault/a/slow
 pin/t/0/c
 pin/t/1/c
 """,
-    "let_go_of_what_had_vanished_once": """
+        "let_go_of_what_had_vanished_once": """
 settled/a
 everybody
 partitions/t/2
@@ -811,7 +812,7 @@ partitions/t/3
 coordinate/first/end
 everybody
 """,
-    "balance_in_the_middle_by_a_late_write": """
+        "balance_in_the_middle_by_a_late_write": """
 settled/a
 fault/a/slow
 start/b
@@ -822,16 +823,16 @@ everybody
 coordinate/first/end/delayed
 late_writes
 """,
-    "stand_by_for_what_it_holds": """
+        "stand_by_for_what_it_holds": """
 co-partitioned/0/
 settled/a
 everybody
 """,
-    "give_to_a_consumer_that_leaves": GIVEN_WHILE_LEAVING + "coordinate/first/end\n",
-    "give_to_a_consumer_that_leaves_by_a_late_write": GIVEN_WHILE_LEAVING
-    + "coordinate/first/end/delayed\nlate_writes\n",
-    "take_up_what_a_backup_says": RESTORED_DURING_REBALANCE,
-    "plan_over_a_backup_unasked": """
+        "give_to_a_consumer_that_leaves": GIVEN_WHILE_LEAVING + "coordinate/first/end\n",
+        "give_to_a_consumer_that_leaves_by_a_late_write": GIVEN_WHILE_LEAVING
+        + "coordinate/first/end/delayed\nlate_writes\n",
+        "take_up_what_a_backup_says": RESTORED_DURING_REBALANCE,
+        "plan_over_a_backup_unasked": """
 settled/a/b
 everybody
 partitions/t/4
@@ -841,40 +842,40 @@ fault/b/no_zookeeper
 restore/3
 joins/c
 """,
-    "forget_to_note_epochs": RESTORED_DURING_REBALANCE,
-    "look_for_what_stands_still_in_stable_topics_alone": """
+        "forget_to_note_epochs": RESTORED_DURING_REBALANCE,
+        "look_for_what_stands_still_in_stable_topics_alone": """
 settled/a
 round
 fault/a/slow
 joins/b
 time/30
 """,
-    "name_only_owners_that_answer": """
+        "name_only_owners_that_answer": """
 settled/a/b
 round
 fault/a/no_answer
 time/30
 """,
-    "ask_about_consumers_alone": """
+        "ask_about_consumers_alone": """
 settled/a
 crash/a
 checks
 time/30
 """,
-    "take_what_was_never_committed_for_read": """
+        "take_what_was_never_committed_for_read": """
 start/a
 fault/a/commits_fail
 round
 round
 time/30
 """,
-    "take_every_look_for_the_first": """
+        "take_every_look_for_the_first": """
 settled/a
 fault/a/hung
 time/9
 time/30
 """,
-    "wait_for_all_after_a_note_without_its_write": """
+        "wait_for_all_after_a_note_without_its_write": """
 settled/a/b/c
 round
 round
@@ -885,7 +886,7 @@ coordinate/first/before
 die/first
 last
 """,
-    "write_requests_of_the_flow_over_a_backup": """
+        "write_requests_of_the_flow_over_a_backup": """
 settled/a/b
 everybody
 joins/c
@@ -898,7 +899,7 @@ fault/b/no_answer
 pause_consumption/all
 coordinate/first/end
 """,
-    "create_a_topic_again_over_a_backup": """
+        "create_a_topic_again_over_a_backup": """
 settled/a/b
 everybody
 joins/c
@@ -910,7 +911,7 @@ restore/3
 recreate_topic/t/3/large
 coordinate/first/end
 """,
-    "stay_stable_while_an_owner_runs_nothing": """
+        "stay_stable_while_an_owner_runs_nothing": """
 settled/a/b
 round
 crash/a
@@ -918,7 +919,7 @@ start/a
 fault/a/no_zookeeper
 last
 """,
-    "believe_a_state_that_was_restored_alone": """
+        "believe_a_state_that_was_restored_alone": """
 settled/a/b
 everybody
 fault/a/slow
@@ -931,7 +932,7 @@ coordinate/first/end
 coordinate/first/end
 everybody
 """,
-    "ask_nobody_after_a_note": """
+        "ask_nobody_after_a_note": """
 settled/a/b
 everybody
 joins/c
@@ -945,10 +946,14 @@ everybody
 coordinate/first/end
 everybody
 """,
-} | HISTORIES
+    }
+    | flow_mutations.HISTORIES
+    | state_mutations.HISTORIES
+)
 """By mutation: what makes it show."""
 
 DEFECTS: dict[str, str] = {
+    "a_store_is_trusted_with_a_commit_that_its_changelog_has_lost": state_mutations.LOST,
     "a_topic_whose_group_is_to_be_confirmed_does_not_hear_that_consumption_was_resumed": """
 sticky/0.0//fenced
 settled/a/b

@@ -16,6 +16,7 @@ from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
 from muster.core.wire import Racks
 from muster.edges.kafka import KafkaError
+from tests.faults.model.state import Log
 
 Record = tuple[str, str, int]
 """What a committed offset belongs to: group, topic id and partition."""
@@ -33,6 +34,7 @@ class Brokers:
     """Topics without records."""
     begins: dict[tuple[str, int], int] = field(default_factory=dict)
     """By topic id and partition: the first offset that retention has left; 0 where it has taken nothing."""
+    changelogs: dict[TopicPartition, Log] = field(default_factory=dict)
     away: bool = False
     made: int = 0
     producer_ids: int = 0
@@ -55,7 +57,17 @@ class Brokers:
             self.producers[name] = (self.producer_ids, -1)
         number, epoch = self.producers[name]
         self.producers[name] = (number, epoch + 1)
+        self.end_transaction(name, lands=False)
         return self.producers[name]
+
+    def changelog(self, topic: str, partition: int) -> Log:
+        """One partition of a changelog."""
+        return self.changelogs.setdefault((topic, partition), Log())
+
+    def end_transaction(self, name: str, lands: bool) -> None:
+        """What a producer has written to changelogs counts from now on, or never."""
+        for log in self.changelogs.values():
+            log.close(name, lands)
 
     def record(self, key: TopicPartition, group: str) -> Record:
         """What an offset that is committed now belongs to."""

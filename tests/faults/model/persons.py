@@ -60,8 +60,9 @@ class Persons:
         self._decide(f"excluded/{consumer}/{topic}", {})
 
     def seek(self, topic: str, partition: str, to: str, how: str = "") -> None:
-        """A person has a partition go on elsewhere, with a 'rebuild' or not."""
-        self._desk().seek(topic, int(partition), to, how == "rebuild")
+        """A person has a partition go on elsewhere, with a 'rebuild' or not; if it has state, with that 'again', or
+        in the way that `how` says."""
+        self._desk().seek(topic, int(partition), to, how)
         self._note_seek(topic, partition)
 
     def cancel_seek(self, topic: str, partition: str) -> None:
@@ -129,6 +130,15 @@ class Persons:
             for key, why in process.agent.answers.failing.items() if process.runs else ():
                 if not why.lost and process.agent.answers.answer(key, why.offset, Answer.SKIP, "ann"):
                     self.watchman.flow.skipped(process.read[key], why.offset)
+                    self.watchman.state.left_out.add((process.read[key], why.offset))
+
+    def choose(self) -> None:
+        """A person chooses where each shard goes on of which changelog and group differ."""
+        for topic, number in sorted({tp for process in self.processes for tp in process.differing}):
+            if self._asked(topic, str(number)) is None:
+                there = self.watchman.state.log((topic, number)).position
+                how = ("earliest", "rebuild") if there is None else ("changelog", "again")
+                self.seek(topic, str(number), *how)
 
     def accept_losses(self) -> None:
         """A person accepts every loss that is asked about."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
 from muster.consumer.snapshot import AgentSnapshot
+from muster.consumer.stateless import Stateless
 from muster.core.copies import Copies, ShardCopy
 from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, TopicStatus
 from muster.core.ownership import Place
@@ -32,7 +34,8 @@ from tests.faults.model.commits import SimulatedPlace
 from tests.faults.model.consul import Api, SimulatedConsul
 from tests.faults.model.kafka import Record
 from tests.faults.model.query import Query
-from tests.faults.model.threads import TIME, Threads, copy_of, now, process_at_work, wait_until
+from tests.faults.model.state import States, keeper
+from tests.faults.model.threads import TIME, Threads, at_work, copy_of, now, process_at_work, wait_until
 from tests.faults.model.zookeeper import CLUSTER, Session
 from tests.support.consumer_settings import consumer_settings
 
@@ -85,6 +88,8 @@ class Faults:
     """Of what it has claimed it hears only what it has committed itself, by a broker that was cut off with it."""
     unheard_commits: bool = False
     """Its commits are made, but it does not hear of it."""
+    slow_restores: bool = False
+    """What it restores does not come further."""
 
 
 class _Waiting:
@@ -148,14 +153,19 @@ class Process:
             }
         )
         self.threads = Threads(self)
+        self.folder: Path | None = None
+        """Where its stores are, if it has some."""
+        self.states: Any = States(self) if world.state else None
         self.agent = Agent(
             consumer,
             fencing=world.fencing,
+            states=self.states or Stateless(),
             fail_on_data_loss=world.data_loss_fails,
             max_batch_time=world.max_batch_time,
             holder=self.token,
             clock=world.clock,
         )
+        self.keeper: Any = keeper.Keeper(self.agent, self.states) if self.states else None
         self.places: dict[Place, SimulatedPlace] = {}
         self.ending = Ending()
         self.api = Api(
@@ -249,6 +259,12 @@ class Process:
     @property
     def cut_off_from_kafka(self) -> bool:
         return self.faults.no_kafka or self.cut or self.world.kafka.away
+
+    @property
+    def differing(self) -> set[TopicPartition]:
+        """The shards that it does not run, because changelog and group differ."""
+        shards = self.agent.states.status() if self.runs else {}
+        return {tp for tp, shard in shards.items() if shard.differs and tp in self.held}
 
     def healthy(self) -> bool:
         """What the check of its host's agent finds."""
@@ -355,6 +371,9 @@ class Process:
             self.places[place] = SimulatedPlace(self, place)
         for worker in self.places.values():
             worker.go_on()
+        if self.keeper is not None:
+            with at_work(self):
+                self.keeper.look()
 
     # -- what it tells the watchman of its claims and commits -----------------------------------------------
 
@@ -367,8 +386,8 @@ class Process:
     def calls(self, key: TopicPartition) -> None:
         self.world.watchman.calls(self, key)
 
-    def refused(self, key: TopicPartition, seeks_back: bool = False) -> None:
-        self.world.watchman.refused(self, key, seeks_back)
+    def refused(self, key: TopicPartition, own_doing: bool = False) -> None:
+        self.world.watchman.refused(self, key, own_doing)
 
     def stick(self) -> None:
         """Its producers get stuck."""
@@ -420,4 +439,5 @@ def _topic(view: AgentSnapshot, name: str) -> TopicStatus:
         loads={p: PartitionLoad(lag=1.0 + p, rate=10.0 * (1 + p)) for p in topic.running},
         failing={p: record for (of, p), record in view.failing.items() if of == name},
         batch_seconds={p: view.batch_seconds for of, p in view.in_batch if of == name},
+        shards={p: shard for (of, p), shard in view.shards.items() if of == name},
     )

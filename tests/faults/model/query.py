@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from muster.consumer.state.errors import StateStoreError
 from muster.core import positions
 from muster.core.model import Seek, TopicPartition
 from muster.core.ownership import BatchPlan, Offer, Source
 from muster.core.positions import Jump, Note, Start
 from muster.core.turns import Failure
 from tests.faults.model.kafka import Record
+from tests.faults.model.state import AT_ONCE, compute
 
 if TYPE_CHECKING:
     from tests.faults.model.process import Process
@@ -44,6 +46,8 @@ class Query:
         self.batch: BatchPlan | None = None
         self.began = 0.0
         """When the batch under way began."""
+        self.computed: dict[TopicPartition, Any] | Failure = {}
+        """What the batch makes of its shards, or why that failed."""
         self.first = True
         self.stopping = self.ended = False
         self.start()
@@ -87,12 +91,14 @@ class Query:
         """Ask what may be read, plan a batch and begin it. With nothing to read, nothing is planned."""
         offer = self.agent.offer(self.token)
         found = self._places(offer)
-        rebuilt = {key for key, seek in found.sought.items() if seek.rebuild}
+        alone = {key for key, seek in found.sought.items() if seek.rebuild}
+        moved = found.sought.keys() | found.jumps.keys()
+        alone |= {key for key in moved if self.agent.states.topics.has(key[0])}
         ready = {key for key in found.starts if self._there(key[0])}
-        turn = self.agent.failing.turn(ready - found.losses.keys() - rebuilt)
+        turn = self.agent.failing.turn(ready - found.losses.keys() - alone)
         ranges: dict[str, dict[int, tuple[int, int]]] = {}
         for (name, partition), begin in found.starts.items():
-            ranges.setdefault(name, {})[partition] = (begin, begin + ((name, partition) in turn))
+            ranges.setdefault(name, {})[partition] = (begin, begin + self._size((name, partition), turn))
         if ranges == self.stands and offer.again:
             ranges = {
                 name: {partition: (begin, begin) for partition, (begin, _) in planned.items()}
@@ -107,7 +113,7 @@ class Query:
             offer.asked,
             before,
             ranges,
-            {key: begin + self._there(key[0]) for key, begin in found.starts.items()},
+            {key: begin + AT_ONCE * self._there(key[0]) for key, begin in found.starts.items()},
             [],
             found.jumps,
             notes=self.notes,
@@ -124,6 +130,22 @@ class Query:
         for key, (begin, _) in self.batch.filled.items():
             from_committed = key[1] not in before.get(key[0], {}) or key in found.jumps
             self.process.world.watchman.begins(self.process, key, begin, from_committed)
+        self._compute()
+
+    def _size(self, key: TopicPartition, turn: Mapping[TopicPartition, int | None]) -> int:
+        """How many records of a partition the next batch has; more than one of those with state, if it may."""
+        if key not in turn:
+            return 0
+        limit, whole = turn[key], AT_ONCE if self.agent.states.topics.has(key[0]) else 1
+        return whole if limit is None else min(limit, whole)
+
+    def _compute(self) -> None:
+        self.computed = {}
+        if self.batch is not None and self.process.states is not None:
+            try:
+                self.computed = compute(self.process.states, self.batch)
+            except StateStoreError as error:
+                self.computed = Failure(str(error), of_record=False)
 
     def _places(self, offer: Offer) -> Places:
         found = Places()
@@ -208,7 +230,9 @@ class Query:
     def records(self) -> set[tuple[Record, int]]:
         """The records of the batch under way."""
         filled = {} if self.batch is None else self.batch.filled
-        return {(self.process.read[key], begin) for key, (begin, _) in filled.items()}
+        return {
+            (self.process.read[key], at) for key, (begin, end) in filled.items() for at in range(begin, end)
+        }
 
     def finish(self) -> None:
         """The handler returns, or fails with a record."""
@@ -218,6 +242,11 @@ class Query:
             self.fail_batch()
             return
         batch, self.batch = self.batch, None
+        if isinstance(self.computed, Failure):
+            self.agent.batch_done(batch, self.computed)
+            return
+        if self.process.states is not None:
+            self.process.states.computed(self.computed)
         self.agent.batch_done(batch, None)
         for name, ranges in batch.offsets.items():
             for partition, (begin, end) in ranges.items():

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from muster.commands.actions.seeks import cancel_seek, seek
 from muster.commands.command import Actor, CommandError
 from muster.commands.target import Target
+from muster.consumer.state.position import ANYWHERE
+from muster.consumer.stateless import Stateless
 from muster.coordinator.seeker import Seeker
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.positions import noted
@@ -27,6 +29,7 @@ from tests.faults.model.zookeeper import StoreClient
 
 if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
+    from tests.faults.model.state_watch import StateWatch
     from tests.faults.model.world import Model
 
 AHEAD = 10
@@ -62,8 +65,18 @@ class Desk(Target):
     def stored(self, partitions: Mapping[TopicPartition, TopicAssignment]) -> dict[TopicPartition, Any]:
         return dict.fromkeys(partitions, "nobody was asked")
 
-    def seek(self, topic: str, partition: int, to: str, rebuild: bool) -> None:
-        self._give(lambda by: seek(self, by, to, topic, frozenset({partition}), rebuild, ""))
+    def changelogs(self, partitions: Mapping[TopicPartition, TopicAssignment]) -> dict[TopicPartition, int]:
+        logs: StateWatch = self.world.watchman.state  # type: ignore[attr-defined]
+        found = {
+            tp: at.places[tp[0]].offset for tp in partitions if (at := logs.log(tp).position) is not None
+        }
+        return {tp: at for tp, at in found.items() if at != ANYWHERE}
+
+    def seek(self, topic: str, partition: int, to: str, how: str) -> None:
+        """Ask for a seek, with a 'rebuild' or not, or `how` its state goes on."""
+        state = (how or "again") if self.cluster.state.has(topic) else ""
+        rebuild = how == "rebuild" and not state
+        self._give(lambda by: seek(self, by, to, topic, frozenset({partition}), rebuild, state))
 
     def cancel(self, topic: str, partition: int) -> None:
         self._give(lambda by: cancel_seek(self, by, topic, frozenset({partition})))
@@ -90,7 +103,7 @@ class Seeking:
         )
         self.threads: Any = Threads(self)  # type: ignore[arg-type]
         self.agent: Any = SimpleNamespace(
-            fencing=coordinator.world.fencing, _ownership=SimpleNamespace(held={})
+            fencing=coordinator.world.fencing, _ownership=SimpleNamespace(held={}), states=Stateless()
         )
         self.processed: dict[TopicPartition, Any] = {}
         self.own_commits: dict[TopicPartition, Any] = {}
@@ -108,7 +121,7 @@ class Seeking:
     def calls(self, _key: TopicPartition) -> None:
         """It has one call at a time."""
 
-    def refused(self, _key: TopicPartition, _seeks_back: bool) -> None:
+    def refused(self, _key: TopicPartition, _own_doing: bool) -> None:
         """An owner has come meanwhile."""
 
 
@@ -116,7 +129,7 @@ class SimulatedSeeker(Seeker):
     """The real one, which stands at points of the coordinator's run."""
 
     def __init__(self, coordinator: CoordinatorProcess) -> None:
-        super().__init__("c", KAFKA, coordinator.world.fencing)
+        super().__init__("c", KAFKA, coordinator.world.fencing, coordinator.cluster.state)
         self.process = Seeking(coordinator)
 
     def carry_out(self, seeks: Any, assignments: Any) -> dict[TopicPartition, str]:

@@ -6,6 +6,7 @@ that runs is the project's own, and the module that others import stays as it is
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -113,6 +114,7 @@ CONCURRENT = SimpleNamespace(futures=SimpleNamespace(wait=_wait))
 
 def copy_of(name: str, **simulated: object) -> Any:
     """Load the module `name` a second time, with `simulated` in the place of its globals of these names."""
+    importlib.import_module(name)  # dataclasses of the copy look there
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

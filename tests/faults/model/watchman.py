@@ -68,6 +68,7 @@ from muster.edges.status import StatusFailure
 from tests.faults.model.consul import ELSEWHERE, Api, HostAgent, Service, SimulatedConsul
 from tests.faults.model.flow_watch import FlowWatch
 from tests.faults.model.kafka import Record
+from tests.faults.model.state_watch import StateWatch
 from tests.faults.model.tally import MOVES
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class Watchman:
         self.owner_since: dict[TopicPartition, int] = {}
         """Since which write a partition's owner is the same."""
         self.flow = FlowWatch(self)
+        self.state = StateWatch(self)
         self.stands: dict[TopicPartition, tuple[Record, Committed | None, float]] = {}
         """What is committed of each partition with records, and since when it is that."""
         self.looked = Look()
@@ -503,12 +505,12 @@ class Watchman:
         """A commit of the process begins, in which its producer may get stuck."""
         self.asked[process.incarnation, key] = set()
 
-    def refused(self, process: Process, key: TopicPartition, seeks_back: bool) -> None:
-        """A commit of the process was refused for good. `seeks_back`: its producer was replaced while it carried a
-        seek back out."""
+    def refused(self, process: Process, key: TopicPartition, own_doing: bool) -> None:
+        """A commit of the process was refused for good. `own_doing`: its producer was replaced while it carried a
+        seek back out, or that of a shard was stuck or lost."""
         claimer, estranged = self.claimed[key]
         by_another = claimer is not process and estranged
-        if not (seeks_back or by_another or self._was_estranged(process, key)):
+        if not (own_doing or by_another or self._was_estranged(process, key)):
             self.fail(
                 f"{process.incarnation}, in contact, is refused {key}, which {claimer.incarnation} claimed"
             )

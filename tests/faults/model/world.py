@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from inspect import signature
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from tests.faults.model.kafka import Brokers
 from tests.faults.model.persons import Persons
 from tests.faults.model.process import Faults, Process
 from tests.faults.model.seeks import Desk, Seeking
+from tests.faults.model.state import Harm
 from tests.faults.model.watchman import Watchman
 from tests.faults.model.zookeeper import SESSION, Ensemble
 
@@ -89,7 +90,7 @@ def _unreliable(name: str, fails: Callable[[], bool]) -> Assignor:
     return found  # type: ignore[no-any-return]
 
 
-class Model(Persons):
+class Model(Persons, Harm):
     def __init__(
         self,
         assignor: str = "sticky",
@@ -97,7 +98,8 @@ class Model(Persons):
         only_u: str = "",
         commits: str = "fenced",
     ) -> None:
-        super().__init__()
+        Persons.__init__(self)
+        Harm.__init__(self)
         logging.disable(logging.CRITICAL)  # the story says what happened
         self.now = 1_000_000.0
         self.setting = (assignor, rebalance_delay, only_u, commits)
@@ -117,7 +119,7 @@ class Model(Persons):
         """What happened in this history that `tally` counts."""
         self.assignor_fails = self.faults_last = self.data_loss_fails = False
         self.state: tuple[str, ...] = ()
-        """The topics of which consumers keep copies of state."""
+        """The topics with state by key."""
         self.max_batch_time: float | None = None
         self._started: dict[str, int] = dict.fromkeys((*IDS, RESERVE), 0)
         self._answers: dict[str, ConsumerStatus] = {}
@@ -170,11 +172,18 @@ class Model(Persons):
         return there.status()
 
     def commit(
-        self, process: Process | Seeking, key: TopicPartition, group: str, committed: Committed
+        self,
+        process: Process | Seeking,
+        key: TopicPartition,
+        group: str,
+        committed: Committed,
+        written: Sequence[tuple[bytes, bytes | None]] = (),
     ) -> None:
-        """Kafka has not refused this commit, so it counts."""
+        """Kafka has not refused this commit, so it counts, with what was `written` to a changelog with it."""
         record = self.kafka.record(key, group)
         self.watchman.commits(process, key, record, committed)
+        if key[0] in self.state:
+            self.watchman.state.lands(process, key, record, committed, written)
         self.kafka.committed[record] = process.own_commits[key] = committed
 
     def moment(self) -> int:
@@ -281,7 +290,7 @@ class Model(Persons):
         self.consul.check(lambda _, port: (p := self.at_port(port)) is not None and p.healthy())
 
     def _desk(self) -> Desk:
-        return Desk(self, cluster(self._delay, self._group))
+        return Desk(self, cluster(self._delay, self._group, self.state))
 
     def forget(self, consumer: str) -> None:
         """Consul's agents lose a registration."""
@@ -350,7 +359,8 @@ class Model(Persons):
                 self.watchman.deleted((topic, number), record)
 
     def keep_state(self) -> None:
-        """From now on topic t has state: a plan waits for copies of it, which take time to become warm."""
+        """From the beginning topic t has state by key, and a plan waits for copies of it, which take time to become
+        warm."""
         self.state = ("t",)
         self.coordinators = {name: self._coordinator(name) for name in COORDINATORS}
 
@@ -459,6 +469,7 @@ class Model(Persons):
                 self.start(self._to_start(), host=self._whole_host())
             self.accept_losses()
             self.skip_records()
+            self.choose()
             self.everybody()
             self.coordinate(COORDINATORS[number % 2], "end")
             self.watchman.look()
@@ -696,6 +707,8 @@ class Model(Persons):
             own = process.agent._ownership
             if not process.alive or self._impaired(process):
                 continue
+            if process.differing:
+                return True
             paused = [
                 (tp, own.held[tp].source) for tp, why in own.not_read(self.now).items() if why == PAUSED
             ]

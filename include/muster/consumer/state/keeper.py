@@ -56,23 +56,27 @@ class Keeper:
             while not self._stopped.is_set():
                 beat()
                 self._agent.shared.wait_for(lambda own: bool(self._due(own)) or self._has_gone(own), 0.5)
-                with self._agent.shared.locked() as own:
-                    due = self._due(own)
-                    held = {tp: one.claim_epoch for tp, one in own.held.items() if one.has_state}
-                    waiting = own.shards.waiting()
-                self._asked = held
-                self._states.keep(held)
-                self._name_waiting(waiting)
-                for tp in self._again.keys() - held.keys():
-                    del self._again[tp]
-                    self._agent.problems.note(_problem(tp), None)
-                for tp, asked in due.items():
-                    self._busy[tp] = asked.claim_epoch
-                    self._states.restores.wait_turn(tp, asked.claim_epoch)
-                    self._pool.submit(self._take_up, tp, asked)
+                self.look()
         finally:
             self._stopped.set()
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def look(self) -> None:
+        """Let go of the shards that went, and begin to take up those that are due."""
+        with self._agent.shared.locked() as own:
+            due = self._due(own)
+            held = {tp: one.claim_epoch for tp, one in own.held.items() if one.has_state}
+            waiting = own.shards.waiting()
+        self._asked = held
+        self._states.keep(held)
+        self._name_waiting(waiting)
+        for tp in self._again.keys() - held.keys():
+            del self._again[tp]
+            self._agent.problems.note(_problem(tp), None)
+        for tp, asked in due.items():
+            self._busy[tp] = asked.claim_epoch
+            self._states.restores.wait_turn(tp, asked.claim_epoch)
+            self._pool.submit(self._take_up, tp, asked)
 
     def _name_waiting(self, waiting: Mapping[TopicPartition, Sequence[TopicPartition]]) -> None:
         """Name the partitions that have waited for others of their shards for longer than a hand-over takes."""
