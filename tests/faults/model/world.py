@@ -352,11 +352,15 @@ class Model(Persons, Harm):
         self.kafka.producers.clear()
 
     def delete_offsets(self, topic: str, partition: str) -> None:
-        """A person deletes what the group has committed: of a partition, or of 'all' of a topic."""
+        """A person deletes what the group has committed: of a partition, or of 'all' of a topic. With that goes what
+        is known of seeks that were taken back."""
         for number in self.kafka.topics.get(topic, ()):
             record = self.kafka.record((topic, number), self._group)
             if partition in {"all", str(number)} and self.kafka.committed.pop(record, None) is not None:
                 self.watchman.deleted((topic, number), record)
+                self.over -= {
+                    i for i, each in self.given.items() if (each.topic, each.partition) == (topic, number)
+                }
 
     def keep_state(self) -> None:
         """From the beginning topic t has state by key, and a plan waits for copies of it, which take time to become
