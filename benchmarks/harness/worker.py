@@ -73,7 +73,7 @@ class Worker:
             log = self._log.read_text(encoding="utf-8") if self._log else ""
             raised = next((kind for text, kind in self._errors.items() if text in log), RuntimeError)
             end = "\n".join(log.splitlines()[-25:]) or "its error is above"
-            raise raised(f"a process of the benchmark ended:\n{end}") from error
+            raise raised(f"a process of the benchmark ended ({self._how()}):\n{end}") from error
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -82,6 +82,10 @@ class Worker:
     def killed(self) -> bool:
         """Whether the process was ended by SIGKILL."""
         return self._process.poll() == -signal.SIGKILL
+
+    def _how(self) -> str:
+        code = self._process.poll()
+        return f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
 
     def close(self, patience: float = 60.0) -> None:
         """End the process in order, or by force after `patience` seconds."""
