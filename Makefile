@@ -143,7 +143,7 @@ bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side
 bench-throughput: fetch ## Muster's Spark source beside Spark's own: records/s, latency, memory, CPU (BENCH="--quick": two minutes)
 	@$(PYTHON) -m benchmarks throughput $(BENCH)
 
-bench-state: fetch ## State by key beside Spark's own operator: records/s, CPU, memory, restore, kills (BENCH="--quick": a few minutes)
+bench-state: fetch ## State by key beside Spark's own operator: records/s, CPU, memory, restore, kills, failover (BENCH="--quick": ten minutes)
 	@$(PYTHON) -m benchmarks state $(BENCH)
 
 bench-scale: fetch ## What the coordinator's tasks cost with 1,000 topics and 1,000 consumers (BENCH="--quick": a minute)

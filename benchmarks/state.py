@@ -1,7 +1,9 @@
-"""State by key, Muster's beside Spark's own `transformWithState`: records/s, CPU, memory, a restore, and kills.
+"""State by key, Muster's beside Spark's own `transformWithState`: records/s, CPU, memory, a restore, kills, failover.
 
 The last line has the ratios, each the worst of its cells: Muster's rows and its vectorised form over the quicker of
-Spark's rows and pandas frames in records/s, and the CPU of the rows over that of the same.
+Spark's rows and pandas frames in records/s, and the CPU of the rows over that of the same. After them come the
+seconds from the kill of an owner until all partitions flow again: with a warm standby, without state, cold, and of
+Spark's own restart.
 """
 
 from __future__ import annotations
@@ -13,10 +15,23 @@ from pathlib import Path
 
 import click
 
+from benchmarks import state_failover
 from benchmarks.harness import machine, report
 from benchmarks.harness.options import OUTPUT, RESULTS, Keeper
 from benchmarks.harness.servers import kafka
 from benchmarks.state_driver import BULK, HEAP, JAVA_OPTIONS, ROWS, TUNED, Ended
+from benchmarks.state_failover import (
+    COLD,
+    EACH_TURN,
+    PAUSE,
+    STATELESS,
+    WARM,
+    Beside,
+    Checked,
+    Failover,
+    failovers,
+)
+from benchmarks.state_failover import SPARK as SPARK_RESTART
 from benchmarks.state_measure import (
     FULL,
     MUSTER,
@@ -33,6 +48,19 @@ from benchmarks.state_measure import (
 )
 from devstack.jars import jars
 from devstack.progress import say
+
+LATER, GROWTH = 3.0, 1.3
+"""Goals: seconds that a warm standby may take beyond what a failover without state takes, and how much longer it may
+take with many keys than with few."""
+
+_SERVERS = "Kafka, ZooKeeper, Consul, the coordinator, the producer"
+BESIDE = {
+    STATELESS: f"{_SERVERS}; the consumer that takes over, which has nothing before",
+    WARM: f"{_SERVERS}; the consumer that takes over, which tails the changelog",
+    COLD: f"{_SERVERS}; the consumer that takes over, with nothing on its disk",
+    SPARK_RESTART: "Kafka, ZooKeeper, Consul, the producer; no consumer of Muster's",
+}
+"""What else ran in each case."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +115,8 @@ class Results:
     restored: tuple[float, ...] = ()
     killed: tuple[str, ...] = ()
     differ: int = 0
+    failovers: tuple[Failover, ...] = ()
+    beside: tuple[Beside, ...] = ()
 
     def find(self, keys: int, system: str, form: str, to_topic: bool = False) -> Figure | None:
         wanted = Cell(keys, to_topic, system, form)
@@ -107,6 +137,37 @@ class Results:
         return [
             (ours.rate / peer.rate, ours.cpu_each / peer.cpu_each) for ours, peer in pairs if ours and peer
         ]
+
+    def seconds(self, case: str, keys: int | None = None) -> list[float]:
+        """Return those of the kills in a case, with so many keys, by default its most."""
+        found = [one for one in self.failovers if one.case == case]
+        wanted = max((one.keys for one in found), default=0) if keys is None else keys
+        return [one.seconds for one in found if one.keys == wanted]
+
+    def by_keys(self, case: str) -> list[tuple[int, list[float]]]:
+        sizes = sorted({one.keys for one in self.failovers if one.case == case})
+        return [(keys, self.seconds(case, keys)) for keys in sizes]
+
+    @property
+    def most_keys(self) -> int:
+        return max((one.keys for one in self.failovers), default=0)
+
+    @property
+    def growth(self) -> float:
+        """The warm standby's seconds at its most keys over those at its least."""
+        least = min((one.keys for one in self.failovers if one.case == WARM), default=0)
+        return report.middle(self.seconds(WARM)) / report.middle(self.seconds(WARM, least))
+
+    def goals(self) -> str:
+        """Say which goals of the failover are met."""
+        warm, stateless = report.middle(self.seconds(WARM)), report.middle(self.seconds(STATELESS))
+        return ", ".join(
+            f"`{name}` {'met' if met else 'NOT met'}"
+            for name, met in {
+                "warm_s": warm <= stateless + LATER,
+                "warm_growth": self.growth <= GROWTH,
+            }.items()
+        )
 
 
 KEEPER = Keeper(Results)
@@ -129,6 +190,11 @@ def line(results: Results) -> str:
             "cpu_ratio": f"{max((cpu for _, cpu in rows), default=math.nan):.2f}",
             "restore_krecords_s": f"{restored:.0f}",
             "diff": str(differ),
+            "warm_s": f"{report.middle(results.seconds(WARM)):.1f}",
+            "warm_growth": f"{results.growth:.2f}",
+            "stateless_s": f"{report.middle(results.seconds(STATELESS)):.1f}",
+            "cold_s": f"{report.middle(results.seconds(COLD)):.1f}",
+            "spark_restart_s": f"{report.middle(results.seconds(SPARK_RESTART)):.1f}",
         },
     )
 
@@ -144,6 +210,12 @@ def write(folder: Path | None, results: Results) -> None:
         tuned=TUNED,
         heap=HEAP,
         java_options=JAVA_OPTIONS,
+        cases=tuple(BESIDE),
+        beside=BESIDE,
+        failover_partitions=state_failover.PARTITIONS,
+        each_second=round(EACH_TURN / PAUSE),
+        later=LATER,
+        growth=GROWTH,
     )
 
 
@@ -162,17 +234,29 @@ def measure(results: Results, plan: Plan, parts: Sequence[str], kept: Path | Non
         for step, differ in kills(server, plan, folder) if "kills" in parts else ():
             say(f"killed at: {step}")
             results = replace(results, killed=(*results.killed, step), differ=results.differ + differ)
+        for one in failovers(server, plan.failover, folder, plan.cores) if "failover" in parts else ():
+            say(str(one))
+            results = with_failover(results, one)
         KEEPER.save(kept, results)
     return results
 
 
-PARTS = ("cells", "restore", "kills")
+def with_failover(results: Results, one: Failover | Beside | Checked) -> Results:
+    match one:
+        case Failover():
+            return replace(results, failovers=(*results.failovers, one))
+        case Beside():
+            return replace(results, beside=(*results.beside, one))
+    return replace(results, differ=results.differ + one.differ)
+
+
+PARTS = ("cells", "restore", "kills", "failover")
 
 
 @click.command()
 @click.option("--part", "parts", multiple=True, type=click.Choice(PARTS), default=PARTS, show_default=True)
 @click.option("--seconds", type=float, help="How long a cell is measured.")
-@click.option("--quick", is_flag=True, help="12 s a cell, two kills: whether it runs, not how fast.")
+@click.option("--quick", is_flag=True, help="12 s a cell, few kills: whether it runs, not how fast.")
 @OUTPUT
 @RESULTS
 def main(parts: tuple[str, ...], seconds: float | None, quick: bool, output: Path, kept: Path | None) -> None:

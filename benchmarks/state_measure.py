@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from benchmarks.harness.servers import admin, create_topic, new_topic
 from benchmarks.harness.worker import Worker
 from benchmarks.state_driver import BULK, PANDAS, ROWS, Driver, Muster, Order, Reading, SparkItself
+from benchmarks.state_failover import FailoverPlan
 from devstack.progress import say
 from muster.consumer.state.codec import unpack
 from muster.consumer.state.handle import key_of
@@ -68,13 +69,14 @@ CELLS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a cell takes in seconds, how many records a topic has by its keys and a batch by system and keys, and
-    how many drivers are killed and stores restored."""
+    """How long a cell takes in seconds, how many records a topic has by its keys and a batch by system and keys, how
+    many drivers are killed and stores restored, and what the kills of owners need."""
 
     seconds: float
     records: dict[int, int]
     most: dict[tuple[str, int], int]
     kills: int
+    failover: FailoverPlan
     restores: int = 3
     cores: int = 2
     cells: tuple[Cell, ...] = CELLS
@@ -85,12 +87,14 @@ FULL = Plan(
     {FEW: 30_000_000, MANY: 15_000_000},
     {(SPARK, FEW): 300_000, (SPARK, MANY): 40_000, (MUSTER, FEW): 300_000, (MUSTER, MANY): 300_000},
     20,
+    FailoverPlan(100_000, 5_000_000, kills=3, burst=3_000_000),
 )
 QUICK = Plan(
     12.0,
     {FEW: 1_000_000, MANY: 800_000},
     {(SPARK, FEW): 40_000, (SPARK, MANY): 4_000, (MUSTER, FEW): 100_000, (MUSTER, MANY): 100_000},
     2,
+    FailoverPlan(10_000, 100_000, kills=1, burst=400_000),
     restores=1,
     cells=tuple(cell for cell in CELLS if cell.form != PANDAS),
 )

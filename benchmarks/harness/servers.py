@@ -11,6 +11,7 @@ from uuid import uuid4
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from devstack.airflow_api import wait_for
 from devstack.kafka import Kafka
 from muster.edges.kafka import librdkafka_logger
 from muster.settings.connections import KafkaSettings
@@ -33,8 +34,10 @@ def admin(servers: str) -> AdminClient:
 
 
 def create_topic(servers: str, topic: str, partitions: int) -> None:
+    """Create a topic, and wait until the broker knows it: it acknowledges a creation before."""
     client = admin(servers)  # a client that nothing names is destroyed before its answer comes
     client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    wait_for(f"topic {topic}", lambda: topic in client.list_topics(timeout=10).topics, 60, interval=0.05)
 
 
 @contextmanager
