@@ -109,12 +109,12 @@ def server(
         "consumers": {"count": 1, "handler": "muster.handlers.nothing"},
     }
     clusters.write_text(yaml.safe_dump({"clusters": {CLUSTER: entry}}))
-    nowhere = {"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 1}
+    nowhere = {"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 0.2}
     environment = {
         "MUSTER_CLUSTERS": str(clusters),
         "AIRFLOW_CONN_MUSTER_CONSUL": connection(conn_type="http", host=consul.host, port=consul.port),
         "AIRFLOW_CONN_MUSTER_ZOOKEEPER": connection(
-            conn_type="generic", host="127.0.0.1:9", extra={"operation_timeout": 1}
+            conn_type="generic", host="127.0.0.1:9", extra={"operation_timeout": 0.2}
         ),
         "AIRFLOW_CONN_MUSTER_KAFKA": connection(conn_type="kafka", extra=nowhere),
     }

@@ -77,10 +77,10 @@ def server(
         "AIRFLOW__CORE__AUTH_MANAGER": "tests.dashboard.teams_auth_manager.TeamsAuthManager",
         "AIRFLOW_CONN_MUSTER_CONSUL": connection(conn_type="http", host=consul.host, port=consul.port),
         "AIRFLOW_CONN_MUSTER_ZOOKEEPER": connection(
-            conn_type="generic", host="127.0.0.1:9", extra={"operation_timeout": 1}
+            conn_type="generic", host="127.0.0.1:9", extra={"operation_timeout": 0.2}
         ),
         "AIRFLOW_CONN_MUSTER_KAFKA": connection(
-            conn_type="kafka", extra={"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 1}
+            conn_type="kafka", extra={"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 0.2}
         ),
     }
     with pytest.MonkeyPatch.context() as patch:
