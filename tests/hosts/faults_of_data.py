@@ -60,11 +60,11 @@ def delete_both_in_mid_rebalance(world: World) -> None:
 
 
 FAULTS = (
-    Fault("partitions added under load", add_partitions, planned=True),
+    Fault("partitions added under load", add_partitions, planned=True, long=True),
     Fault("a state node deleted", delete_state_at_rest, long=True),
     Fault("a state node deleted in mid-rebalance", delete_state_in_mid_rebalance),
     Fault("assignment and state node deleted", delete_both_at_rest, long=True),
-    Fault("assignment and state node deleted in mid-rebalance", delete_both_in_mid_rebalance),
+    Fault("assignment and state node deleted in mid-rebalance", delete_both_in_mid_rebalance, long=True),
     Fault("a topic deleted and created again, smaller", recreated_smaller),
-    Fault("a topic deleted and created again, outgrown", recreated_outgrown),
+    Fault("a topic deleted and created again, outgrown", recreated_outgrown, long=True),
 )

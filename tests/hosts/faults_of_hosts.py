@@ -108,7 +108,11 @@ def _move(world: World, consumer: str, host: int) -> None:
 FAULTS = (
     Fault("a host cut off for a moment", cut_for_a_moment),
     Fault("a host no longer reaches another one (once)", one_way_once),
-    Fault("a host cut off for longer than it takes to replace its consumers", cut_until_replaced),
+    Fault(
+        "a host cut off for longer than it takes to replace its consumers",
+        cut_until_replaced,
+        long=True,
+    ),
     Fault(
         "a host cut off until its consumers' partitions are others', and back",
         cut_until_taken_over,

@@ -77,7 +77,7 @@ def coordinator_in_mid_rebalance(world: World) -> int:
 
 
 FAULTS = (
-    Fault("a Consul agent restarted", agent_restarted),
+    Fault("a Consul agent restarted", agent_restarted, long=True),
     Fault("a Consul agent killed, and back after its node has failed", agent_killed, long=True),
     Fault("Consul's leader killed", consul_leader),
     Fault("ZooKeeper's leader killed", zookeeper_leader),

@@ -1,7 +1,7 @@
 """Faults on three hosts, one after the other, while two clusters with two groups read the same two topics.
 
 Each has to end with all partitions flowing, owned and Stable again. In the end each record is accounted for.
-The short form has every kind of cut and deletion once; `make test-hosts` has them all.
+The short form has a cut, a deletion and a killed server of each kind; `make test-hosts` has them all.
 """
 
 from __future__ import annotations

@@ -403,7 +403,7 @@ def of_day(day: int) -> list[Fault[World]]:
         Fault(f"a server restarted ({number.__name__.partition('_')[0]})", number),
         *own[1:],
         Fault("a person skips the poison record", poison_is_skipped),
-        *(OWN[6][1:3] if not LONG else []),
+        *(OWN[6][1:2] if not LONG else []),
         Fault("a day ends", lambda world: day_ends(world, day)),
     ]
 
