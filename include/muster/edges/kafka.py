@@ -308,7 +308,8 @@ class GroupOffsets:
         try:
             return self._group.committed(asked, timeout)
         except KafkaException as error:
-            if Failure.of(error).code != KafkaError_._TIMED_OUT or not self.answers():
+            heard = Failure.of(error).code != KafkaError_._TIMED_OUT or self._group.trouble
+            if heard or not self.answers():  # a right that is missing is heard, and not answered
                 raise
         found: _Found[Committed | None] = {}
         end, left = time.monotonic() + HALVE_WITHIN, [sorted(asked)]
