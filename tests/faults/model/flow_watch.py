@@ -109,7 +109,7 @@ class FlowWatch:
         batch, record = process.query.batch, process.read[key]
         assert batch is not None
         note, number = self._noted(record), batch.rebuilds.get(key, 0)
-        if number > note.rebuild:
+        if number > note.rebuild and record not in self.watchman.vanished:  # else a person has deleted it
             self.watchman.fail(
                 f"{process.incarnation} hands out {key} under rebuild {number}, and {note.rebuild} is committed"
             )
