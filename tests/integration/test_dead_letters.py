@@ -31,19 +31,19 @@ from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.ownership import BatchPlan
 from muster.core.parking import Answer
 from muster.core.turns import Failure
-from muster.edges import dead_letters as edge
+from muster.edges import record_reader
 from muster.edges.dead_letters import (
     HEADERS,
     DeadLetterTopic,
     Letter,
     Record,
-    RecordReader,
     Replay,
     letter,
     read_letters,
 )
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_fencing import FencedCommits, _Fence
+from muster.edges.record_reader import RecordReader
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -215,13 +215,13 @@ def test_rejected_records_are_read_and_written_in_bulk(
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opened, open_one = [], edge._consumer
+    opened, open_one = [], record_reader.open_reader
 
     def counted(*arguments: Any) -> Any:
         opened.append(arguments)
         return open_one(*arguments)
 
-    monkeypatch.setattr(edge, "_consumer", counted)
+    monkeypatch.setattr(record_reader, "open_reader", counted)
     topic, end = make_topic(kafka), max(bad) + 1
     produce(kafka, topic, *((b"k", str(at).encode(), []) for at in range(end)))
     one = owner(topic)

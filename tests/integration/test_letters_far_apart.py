@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from muster.edges.dead_letters import RecordReader
+from muster.edges.record_reader import RecordReader
 from muster.settings.connections import KafkaSettings
 from tests.support.kafka_topics import make_topic
 

@@ -26,11 +26,12 @@ from muster.consumer.state.contents import Contents
 from muster.core.offsets import Retention, TopicOffsets
 from muster.doctor import kafka as doctor
 from muster.doctor.findings import Check, CheckOutcome, Part
-from muster.edges.dead_letters import DeadLetterTopic, RecordReader, letter
+from muster.edges.dead_letters import DeadLetterTopic, letter
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
 from muster.edges.kafka_fencing import FencedCommits
 from muster.edges.kafka_offsets import OffsetReader
+from muster.edges.record_reader import RecordReader
 from muster.edges.state_changelog import ChangelogTopic, changelog_topic
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings

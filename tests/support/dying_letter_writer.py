@@ -13,9 +13,10 @@ import sys
 from typing import Any
 
 from muster.edges import kafka_fencing
-from muster.edges.dead_letters import RecordReader, letter
+from muster.edges.dead_letters import letter
 from muster.edges.kafka import GroupOffsets
 from muster.edges.kafka_fencing import FencedCommits, _Fence
+from muster.edges.record_reader import RecordReader
 from muster.settings.connections import KafkaSettings
 
 

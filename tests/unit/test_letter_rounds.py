@@ -20,9 +20,10 @@ from muster.core.model import Seek, TopicPartition
 from muster.core.parking import Answer
 from muster.core.positions import Committed
 from muster.core.turns import Failure
-from muster.edges.dead_letters import Found, Record
+from muster.edges.dead_letters import Record
 from muster.edges.kafka import KafkaError
 from muster.edges.kafka_fencing import FencedCommits
+from muster.edges.record_reader import Found
 from muster.settings.connections import KafkaSettings
 from muster.sinks import Batch
 from tests.support.planned_consumer import PLACE, PlannedConsumer, PlannedKafka

@@ -24,7 +24,6 @@ from muster.edges.consul import ConsulCluster
 from muster.edges.dead_letters import (
     Letter,
     Record,
-    RecordReader,
     Replay,
     Takes,
     list_topics,
@@ -33,6 +32,7 @@ from muster.edges.dead_letters import (
 )
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_import import commit_as_newest_owner
+from muster.edges.record_reader import RecordReader
 from muster.edges.state_changelog import changelog_topic, last_value
 from muster.edges.status import StatusFailure, StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore

@@ -26,10 +26,11 @@ from muster.core.ownership import Due, Ownership, Place
 from muster.core.parking import Answer
 from muster.core.positions import Committed, by_others, format_stamp, of_another_cluster
 from muster.edges.commit_outcome import NO_LETTERS, CommitOutcome, Letters
-from muster.edges.dead_letters import DeadLetterTopic, Record, RecordReader, ToWrite, letter
+from muster.edges.dead_letters import DeadLetterTopic, Record, ToWrite, letter
 from muster.edges.kafka import GroupOffsets, Identities, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import name_partitions
 from muster.edges.kafka_fencing import FencedCommits
+from muster.edges.record_reader import RecordReader
 from muster.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:

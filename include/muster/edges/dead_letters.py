@@ -11,12 +11,10 @@ header `muster.replay.of` names the letter. So a letter is written back once, un
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -62,12 +60,6 @@ TOO_LARGE = frozenset({KafkaError_.MSG_SIZE_TOO_LARGE, KafkaError_.RECORD_LIST_T
 """What Kafka answers where a record is too large for its topic."""
 LARGEST = 1_000_000_000
 """Bytes of the largest record that librdkafka writes; Kafka's brokers take less."""
-AT_ONCE = 32 * 1024 * 1024
-"""Bytes of records that are read for letters at once."""
-READ_AHEAD = 100_000
-"""Records up to which the client reads ahead for several letters; with few it waits a second after each answer."""
-FAR = 1_000
-"""So many records to the next one that is wanted are read, and more are jumped over."""
 LONGEST_RECEIVED = 2_147_483_647
 TRANSACTION_TIMEOUT = 60.0
 """Seconds that one transaction of a replay may take."""
@@ -179,126 +171,6 @@ def letter(record: Record, topic: str, said: Mapping[str, object]) -> ToWrite:
 def _without_replay(headers: Headers) -> Headers:
     """Return the headers that a record had before it was written back, if it was."""
     return headers[:-1] if headers and headers[-1][0] == REPLAY else headers
-
-
-@dataclass(frozen=True)
-class Found:
-    """Records that were read, by partition and offset; None for one that Kafka has no more. `failed` says why the
-    next one of a partition could not be read."""
-
-    records: dict[TopicPartition, dict[int, Record | None]]
-    failed: dict[TopicPartition, str] = field(default_factory=dict)
-
-
-class RecordReader:
-    """Reads single records of the topics at `settings`, with the rights of `group_id`. It commits nothing."""
-
-    def __init__(self, settings: KafkaSettings, group_id: str) -> None:
-        self._settings = settings
-        self._group_id = group_id
-
-    def read(self, tp: TopicPartition, offset: int) -> Record | None:
-        """Return the record at `offset`; None if there is none (any more): deleted, or compacted away. Raises
-        `KafkaError` within `operation_timeout` seconds."""
-        found = self.read_all({tp: [offset]})
-        if tp in found.failed:
-            raise KafkaError(found.failed[tp])
-        return found.records[tp][offset]
-
-    def read_all(self, wanted: Mapping[TopicPartition, Collection[int]]) -> Found:
-        """Return the records at these offsets, of each partition the first ones, as far as they come within
-        `operation_timeout` seconds, and have about `AT_ONCE` bytes together."""
-        deadline, settings = time.monotonic() + self._settings.operation_timeout, self._settings
-        # The reader in Spark may be set to give records that are not committed.
-        config = {"isolation.level": "read_uncommitted", "queued.max.messages.kbytes": str(AT_ONCE // 1024)}
-        if sum(map(len, wanted.values())) > 1:
-            config["queued.min.messages"] = str(READ_AHEAD)
-        with _consumer(settings, self._group_id, config) as consumer:
-            reading = _Reading(settings, consumer, wanted)
-            while reading.left and reading.size < AT_ONCE and (wait := deadline - time.monotonic()) > 0:
-                for message in consumer.consume(1_000, min(0.5, wait)):
-                    reading.take(message)
-        if reading.size < AT_ONCE:
-            for tp in reading.left:
-                reading.fail(tp, "no answer in time")
-        return reading.found
-
-
-class _Reading:
-    """One reading of `wanted` records: those that are `left`, and those that are `found`, of `size` bytes."""
-
-    def __init__(
-        self, settings: KafkaSettings, consumer: Consumer, wanted: Mapping[TopicPartition, Collection[int]]
-    ) -> None:
-        self._settings = settings
-        self._consumer = consumer
-        self.left = {tp: deque(sorted(offsets)) for tp, offsets in wanted.items() if offsets}
-        self.found = Found({tp: {} for tp in wanted})
-        self.size = 0
-        self._sought: dict[TopicPartition, int] = {}
-        consumer.assign([_TopicPartition(*tp, offsets[0]) for tp, offsets in self.left.items()])
-
-    def take(self, message: Message) -> None:
-        """Take a record, or what Kafka says instead."""
-        tp, error = (str(message.topic()), int(message.partition() or 0)), message.error()
-        if tp not in self.left:
-            return
-        if error is None:
-            if (message.offset() or 0) >= self.left[tp][0]:
-                self._take_record(tp, Record.of(message))
-        elif error.code() == KafkaError_._PARTITION_EOF:
-            self._gone(tp, list(self.left[tp]))
-        elif error.code() in {KafkaError_._AUTO_OFFSET_RESET, KafkaError_.OFFSET_OUT_OF_RANGE}:
-            self._go_on(tp)
-        else:
-            self._give_up(tp, Failure.of(error).text)
-
-    def _give_up(self, tp: TopicPartition, text: str) -> None:
-        self.fail(tp, text)
-        del self.left[tp]
-        self._consumer.incremental_unassign([_TopicPartition(*tp)])
-
-    def _take_record(self, tp: TopicPartition, record: Record) -> None:
-        left = self.left[tp]
-        if record.offset == left[0]:
-            self.found.records[tp][left.popleft()] = record
-            self.size += len(record.value or b"") + len(record.key or b"")
-        self._gone(tp, list(takewhile(lambda at: at < record.offset, left)))
-        following = next(iter(self.left.get(tp, ())), record.offset)
-        if following - record.offset > FAR and self._sought.get(tp) != following:
-            self._sought[tp] = following
-            self._consumer.seek(_TopicPartition(*tp, following))
-
-    def _go_on(self, tp: TopicPartition) -> None:
-        """Go on at the first record that there is: some were deleted."""
-        first, end = self._consumer.get_watermark_offsets(
-            _TopicPartition(*tp), self._settings.operation_timeout
-        )
-        gone = [at for at in self.left[tp] if not first <= at < end]
-        if not gone:
-            self._give_up(tp, "Kafka has the offset, and does not give it")
-            return
-        self._gone(tp, gone)
-        if tp in self.left:
-            self._consumer.incremental_unassign([_TopicPartition(*tp)])
-            self._consumer.incremental_assign([_TopicPartition(*tp, self.left[tp][0])])
-
-    def _gone(self, tp: TopicPartition, offsets: Collection[int]) -> None:
-        """Note that Kafka has none of these; leave the partition once nothing is left of it."""
-        self.found.records[tp].update(dict.fromkeys(offsets))
-        self.left[tp] = (
-            deque(at for at in self.left[tp] if at not in set(offsets)) if offsets else self.left[tp]
-        )
-        if not self.left[tp]:
-            del self.left[tp]
-            self._consumer.incremental_unassign([_TopicPartition(*tp)])
-
-    def fail(self, tp: TopicPartition, text: str) -> None:
-        """Note why the next record of a partition cannot be read."""
-        self.found.failed[tp] = (
-            f"Kafka at {self._settings.bootstrap_servers}: reading topic {tp[0]!r}, partition {tp[1]}, offset "
-            f"{self.left[tp][0]}: {text}; {next_step(self._settings.config, text)}"
-        )
 
 
 class DeadLetterTopic:
@@ -539,9 +411,10 @@ def list_topics(settings: KafkaSettings) -> dict[str, frozenset[int]]:
 
 
 @contextmanager
-def _consumer(
+def open_reader(
     settings: KafkaSettings, group_id: str, more: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Consumer]:
+    """Give a consumer of single partitions with the rights of `group_id`. Raises `KafkaError`."""
     consumer = open_client(
         Consumer,
         reader_config(settings, group_id)
@@ -563,7 +436,7 @@ def _records(settings: KafkaSettings, topic: str, group_id: str) -> Iterator[Rec
     if not partitions:
         return
     # What follows a record, and the end, is asked for at once, not a second later, and answered at once.
-    with _consumer(
+    with open_reader(
         settings, group_id, {"fetch.queue.backoff.ms": "10", "fetch.wait.max.ms": "50"}
     ) as consumer:
         left = set(partitions)
