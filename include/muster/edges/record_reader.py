@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 from confluent_kafka import Consumer, Message
 from confluent_kafka import KafkaError as KafkaError_
@@ -91,7 +90,7 @@ class _Reading:
             if (message.offset() or 0) >= self.left[tp][0]:
                 self._take_record(tp, Record.of(message))
         elif error.code() == KafkaError_._PARTITION_EOF:
-            self._gone(tp, list(self.left[tp]))
+            self._gone(tp, set(self.left[tp]))
         elif error.code() in {KafkaError_._AUTO_OFFSET_RESET, KafkaError_.OFFSET_OUT_OF_RANGE}:
             self._go_on(tp)
         else:
@@ -99,26 +98,27 @@ class _Reading:
 
     def _give_up(self, tp: TopicPartition, text: str) -> None:
         self.fail(tp, text)
-        del self.left[tp]
-        self._consumer.incremental_unassign([_TopicPartition(*tp)])
+        self._leave(tp)
 
     def _take_record(self, tp: TopicPartition, record: Record) -> None:
-        left = self.left[tp]
-        if record.offset == left[0]:
-            self.found.records[tp][left.popleft()] = record
+        left, found = self.left[tp], self.found.records[tp]
+        while left and left[0] <= record.offset:
+            found[left.popleft()] = None
+        if record.offset in found:
+            found[record.offset] = record
             self.size += len(record.value or b"") + len(record.key or b"")
-        self._gone(tp, list(takewhile(lambda at: at < record.offset, left)))
-        following = next(iter(self.left.get(tp, ())), record.offset)
-        if following - record.offset > FAR and self._sought.get(tp) != following:
-            self._sought[tp] = following
-            self._consumer.seek(_TopicPartition(*tp, following))
+        if not left:
+            self._leave(tp)
+        elif left[0] - record.offset > FAR and self._sought.get(tp) != left[0]:
+            self._sought[tp] = left[0]
+            self._consumer.seek(_TopicPartition(*tp, left[0]))
 
     def _go_on(self, tp: TopicPartition) -> None:
         """Go on at the first record that there is: some were deleted."""
         first, end = self._consumer.get_watermark_offsets(
             _TopicPartition(*tp), self._settings.operation_timeout
         )
-        gone = [at for at in self.left[tp] if not first <= at < end]
+        gone = {at for at in self.left[tp] if not first <= at < end}
         if not gone:
             self._give_up(tp, "Kafka has the offset, and does not give it")
             return
@@ -127,15 +127,16 @@ class _Reading:
             self._consumer.incremental_unassign([_TopicPartition(*tp)])
             self._consumer.incremental_assign([_TopicPartition(*tp, self.left[tp][0])])
 
-    def _gone(self, tp: TopicPartition, offsets: Collection[int]) -> None:
+    def _gone(self, tp: TopicPartition, offsets: Set[int]) -> None:
         """Note that Kafka has none of these; leave the partition once nothing is left of it."""
         self.found.records[tp].update(dict.fromkeys(offsets))
-        self.left[tp] = (
-            deque(at for at in self.left[tp] if at not in set(offsets)) if offsets else self.left[tp]
-        )
+        self.left[tp] = deque(at for at in self.left[tp] if at not in offsets)
         if not self.left[tp]:
-            del self.left[tp]
-            self._consumer.incremental_unassign([_TopicPartition(*tp)])
+            self._leave(tp)
+
+    def _leave(self, tp: TopicPartition) -> None:
+        del self.left[tp]
+        self._consumer.incremental_unassign([_TopicPartition(*tp)])
 
     def fail(self, tp: TopicPartition, text: str) -> None:
         """Note why the next record of a partition cannot be read."""
