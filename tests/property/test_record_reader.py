@@ -96,11 +96,12 @@ OFFSETS = st.sets(st.integers(0, 99)).map(sorted)
     records=st.dictionaries(st.integers(0, 3), OFFSETS, min_size=1),
     wanted=st.lists(OFFSETS, min_size=4, max_size=4),
     chance=st.randoms(use_true_random=False),
-    far=st.integers(1, 30),
+    taken=st.integers(1, 30),
+    far=st.integers(1, 3_000),
 )
 @settings(max_examples=300, deadline=None)
 def test_records_are_found_or_known_to_be_gone(
-    records: dict[int, list[int]], wanted: list[list[int]], chance: Random, far: int
+    records: dict[int, list[int]], wanted: list[list[int]], chance: Random, taken: int, far: int
 ) -> None:
     asked = {("t", number): wanted[number] for number in records}
 
@@ -110,6 +111,7 @@ def test_records_are_found_or_known_to_be_gone(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_reader, "open_reader", opened)
+        patch.setattr(record_reader, "TAKEN", taken)
         patch.setattr(record_reader, "FAR", far)
         found = RecordReader(SETTINGS, "g").read_all(asked)
     assert found.failed == {}

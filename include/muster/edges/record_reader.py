@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, Message
@@ -20,8 +20,13 @@ AT_ONCE = 32 * 1024 * 1024
 """Bytes of records that are read at once."""
 READ_AHEAD = 100_000
 """Records up to which the client reads ahead for several ones; with few it waits a second after each answer."""
-FAR = 1_000
-"""So many records to the next one that is wanted are read, and more are jumped over."""
+TAKEN = 200
+"""Records that are taken from librdkafka at once: as few as the processor's caches hold."""
+FAR = 1 << 20
+"""About so many bytes up to the next record that is wanted are read, and more are jumped over: with a jump all that
+was read ahead is read in vain."""
+OWN = 64
+"""Bytes that Kafka adds to a record, about."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,8 @@ class RecordReader:
         with open_reader(settings, self._group_id, config) as consumer:
             reading = _Reading(settings, consumer, wanted)
             while reading.left and reading.size < AT_ONCE and (wait := deadline - time.monotonic()) > 0:
-                for message in consumer.consume(1_000, min(0.5, wait)):
-                    reading.take(message)
+                if (first := consumer.poll(min(0.5, wait))) is not None:
+                    reading.take([first, *consumer.consume(TAKEN, 0)])
         if reading.size < AT_ONCE:
             for tp in reading.left:
                 reading.fail(tp, "no answer in time")
@@ -77,12 +82,20 @@ class _Reading:
         self._consumer = consumer
         self.left = {tp: deque(sorted(offsets)) for tp, offsets in wanted.items() if offsets}
         self.found = Found({tp: {} for tp in wanted})
-        self.size = 0
+        self.size = self._count = 0
         self._sought: dict[TopicPartition, int] = {}
+        self._wanted = frozenset(at for offsets in wanted.values() for at in offsets)
         consumer.assign([_TopicPartition(*tp, offsets[0]) for tp, offsets in self.left.items()])
 
-    def take(self, message: Message) -> None:
-        """Take a record, or what Kafka says instead."""
+    def take(self, messages: Sequence[Message]) -> None:
+        """Take records, or what Kafka says instead. Most are none that is wanted, and are not looked at: the next one
+        of their partition that is, or the last of `messages`, tells as well how far Kafka has given it."""
+        for message in messages[:-1]:
+            if message.offset() in self._wanted or message.error() is not None:
+                self._take(message)
+        self._take(messages[-1])
+
+    def _take(self, message: Message) -> None:
         tp, error = (str(message.topic()), int(message.partition() or 0)), message.error()
         if tp not in self.left:
             return
@@ -107,11 +120,15 @@ class _Reading:
         if record.offset in found:
             found[record.offset] = record
             self.size += len(record.value or b"") + len(record.key or b"")
+            self._count += 1
         if not left:
             self._leave(tp)
-        elif left[0] - record.offset > FAR and self._sought.get(tp) != left[0]:
+        elif self._is_far(left[0] - record.offset) and self._sought.get(tp) != left[0]:
             self._sought[tp] = left[0]
             self._consumer.seek(_TopicPartition(*tp, left[0]))
+
+    def _is_far(self, records: int) -> bool:
+        return records * (OWN + self.size / max(1, self._count)) > FAR
 
     def _go_on(self, tp: TopicPartition) -> None:
         """Go on at the first record that there is: some were deleted."""
