@@ -78,7 +78,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def filled(world: World) -> Store:
     store, _ = world.stores.open(TP, IDS, END)
-    assert store.apply([(b"k", b"v")], store.mark, replace(store.mark, upto=7))
+    assert store.apply([(b"k", b"v")], store.mark, replace(store.mark, upto=7, last=6))
     return store
 
 
