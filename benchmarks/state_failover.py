@@ -252,7 +252,7 @@ class Pair(Topic):
                 number = int(key_of(name[6:])[0].partition("-")[2])
                 differ += value is None or unpack(value)[0] != counts[number]
             differ += self.keys - len(there)
-        return differ
+        return int(differ)
 
     def _end(self) -> None:
         for job in (self.owner, self.other):
